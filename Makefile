@@ -1,0 +1,39 @@
+# Two commands do everything: `make up` starts a cluster, `make test` proves it.
+# Both install what is missing (Debian packages and the Python environment) and are quick when
+# nothing is to do.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PYTHON ?= python3
+RUN := $(VENV)/bin/
+
+.PHONY: help setup up down clean-cluster check test bench
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install system packages and the Python environment (quick when nothing is to do)
+	@PYTHON=$(PYTHON) tools/setup
+
+up: setup ## Start a cluster on this machine and call the hello example through its Service
+	@$(RUN)motley up
+	@$(RUN)motley demo
+
+down: ## Stop the cluster; its data stays
+	@test -x $(RUN)motley && $(RUN)motley down || echo "nothing is installed, so nothing runs"
+
+clean-cluster: ## Stop the cluster and delete its data, after asking
+	@$(RUN)motley down --delete-data
+
+check: setup ## Format, lint, types, layers
+	@$(RUN)ruff format --check .
+	@$(RUN)ruff check .
+	@$(RUN)mypy
+	@$(RUN)lint-imports --no-logo 2>/dev/null || $(RUN)lint-imports
+
+test: check ## Everything: checks, unit, contract, client, node and cluster tests
+	@$(RUN)pytest
+
+bench: setup ## Print the figures of every benchmark, quickly
+	@for script in bench/[a-z]*.py; do $(RUN)python $$script --quick || exit 1; done

@@ -1,0 +1,1 @@
+"""Typed, read-only views of the objects Motley's own components work with."""

@@ -1,0 +1,58 @@
+"""`motley`: one command per file, loaded only when called, so that `--help` stays quick."""
+
+import importlib
+
+import click
+
+from motley import __version__
+
+# name -> (module with a click command called `command`, what it is for)
+COMMANDS = {
+    "up": ("up", "Start a cluster on this machine and wait until it is ready."),
+    "down": ("down", "Stop the cluster; its data stays."),
+    "status": ("status", "Show the cluster's components."),
+    "logs": ("logs", "Show a component's log."),
+    "demo": ("demo", "Deploy the hello example and call it through its Service."),
+    "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
+    "apiserver": ("apiserver", "Run the API server in the foreground."),
+    "controllers": ("controllers", "Run the controllers in the foreground."),
+    "scheduler": ("scheduler", "Run the scheduler against any Kubernetes cluster."),
+    "node": ("node", "Run the node agent in the foreground."),
+    "proxy": ("proxy", "Run the service proxy and cluster DNS in the foreground."),
+    "fake-nodes": ("fake_nodes", "Register nodes that run bound pods at once, for load tests."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"motley.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="motley")
+def main() -> None:
+    """Motley: a Kubernetes-compatible orchestrator for clusters of unlike machines.
+
+    Start with `motley up`, then `motley demo`; `kubectl` works unchanged with the file that
+    `motley kubeconfig --path` names.
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Time as a parameter: the one module that reads the real clock.
+
+Everything else takes a `Clock`, so that tests and the simulator decide what time it is.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a component may ask about time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, for timestamps that people and other machines read."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for measuring and for deadlines."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Give way for this long."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()  # noqa: TID251
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed point."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend the calling task."""
+        await asyncio.sleep(seconds)  # noqa: TID251
+
+
+SYSTEM: Clock = SystemClock()
+
+
+def rfc3339(seconds: float) -> str:
+    """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(seconds: float) -> str:
+    """`metav1.MicroTime`: six digits, as Kubernetes writes Lease times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    """Seconds since the epoch of a Kubernetes timestamp, with or without a fraction.
+
+    Raises ValueError when the text is no timestamp.
+    """
+    if "." in text:  # CRI and Go write nanoseconds; datetime holds six digits
+        whole, _, rest = text.partition(".")
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        text = f"{whole}.{rest[: min(digits, 6)]:0<6}{rest[digits:]}"
+    return datetime.fromisoformat(text).timestamp()
