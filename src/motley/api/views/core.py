@@ -1,6 +1,6 @@
 """Node, Service and the small kinds of the core group, plus EndpointSlice and Lease."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -275,6 +275,16 @@ class EndpointPort(View):
     name: str = ""
     protocol: str = "TCP"
     port: int = 0
+    app_protocol: str = ""
+
+
+# Servers write empty lists of a slice as null; readers of the view see lists in any case.
+if TYPE_CHECKING:
+    _Endpoints = list[Endpoint]
+    _EndpointPorts = list[EndpointPort]
+else:
+    _Endpoints = list[Endpoint] | None
+    _EndpointPorts = list[EndpointPort] | None
 
 
 class EndpointSlice(Object):
@@ -285,5 +295,9 @@ class EndpointSlice(Object):
     PLURAL: ClassVar[str] = "endpointslices"
 
     address_type: str = "IPv4"
-    endpoints: list[Endpoint] = []
-    ports: list[EndpointPort] = []
+    endpoints: _Endpoints = []
+    ports: _EndpointPorts = []
+
+    def __post_init__(self) -> None:
+        self.endpoints = self.endpoints or []
+        self.ports = self.ports or []

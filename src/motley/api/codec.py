@@ -1,0 +1,178 @@
+"""Bytes to objects and back: the only module that knows which JSON and YAML libraries we use.
+
+The server keeps objects as bytes and writes the resourceVersion into them without decoding them
+again: `encode_object` puts `metadata` where `stamp` finds it.
+
+Invariant: `decode(stamp(encode_object(o), n))` is `o` with `metadata.resourceVersion == str(n)`.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from motley.api import status
+from motley.api.yaml import decode_yaml, decode_yaml_all, duplicate_yaml_keys
+
+__all__ = [
+    "MAX_DEPTH",
+    "decode",
+    "decode_as",
+    "decode_yaml",
+    "decode_yaml_all",
+    "decoder",
+    "duplicate_fields",
+    "duplicate_yaml_keys",
+    "encode",
+    "encode_object",
+    "stamp",
+    "stamped_revision",
+    "unstamped",
+]
+
+T = TypeVar("T")
+
+# Deeper documents are refused: every walk of an object may be recursive because of this bound.
+MAX_DEPTH = 200
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+_METADATA = b'"metadata":{'
+_REVISION = b'"resourceVersion":"'
+
+
+def encode(obj: Any) -> bytes:
+    """Compact JSON of anything JSON can say (and of views)."""
+    return _encoder.encode(obj)
+
+
+def decode(data: bytes | str) -> Any:
+    """The value of a JSON document.
+
+    Raises BadRequest where it is malformed, not UTF-8, nested too deeply, or has numbers out of
+    range. Of a key given twice the last wins, as in Kubernetes; `duplicate_fields` finds them.
+    """
+    try:
+        value = _decoder.decode(data)
+    except RecursionError:
+        raise status.BadRequest("json parse error: exceeded max depth") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise status.BadRequest(f"json parse error: {error}") from None
+    # Each level costs at least one bracket, so most documents need no walk.
+    opening = data.count(b"{") + data.count(b"[") if isinstance(data, bytes) else MAX_DEPTH + 1
+    if opening > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
+        raise status.BadRequest("json parse error: exceeded max depth")
+    return value
+
+
+def decode_as(data: bytes | str, type_: type[T]) -> T:
+    """The document as this type (a view). Raises BadRequest where it does not fit."""
+    return decoder(type_)(data)
+
+
+def decoder(type_: type[T]) -> Callable[[bytes | str], T]:
+    """A fast function from documents to this type; make it once, call it often."""
+    typed = msgspec.json.Decoder(type_)
+
+    def decode_typed(data: bytes | str) -> T:
+        try:
+            return typed.decode(data)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise status.BadRequest(f"json parse error: {error}") from None
+
+    return decode_typed
+
+
+def encode_object(obj: dict[str, Any]) -> bytes:
+    """The object as the store keeps it: kind, apiVersion, metadata first, no resourceVersion."""
+    metadata = obj.get("metadata") or {}
+    if "resourceVersion" in metadata:
+        metadata = {k: v for k, v in metadata.items() if k != "resourceVersion"}
+    ordered: dict[str, Any] = {k: obj[k] for k in ("kind", "apiVersion") if k in obj}
+    ordered["metadata"] = metadata
+    for key, value in obj.items():
+        if key not in ordered:
+            ordered[key] = value
+    return _encoder.encode(ordered)
+
+
+def stamp(value: bytes, revision: int) -> bytes:
+    """The encoded object with the revision inside, as its resourceVersion."""
+    at = value.index(_METADATA) + len(_METADATA)
+    comma = b"" if value[at : at + 1] == b"}" else b","
+    return b'%b"resourceVersion":"%d"%b%b' % (value[:at], revision, comma, value[at:])
+
+
+def stamped_revision(value: bytes) -> int | None:
+    """The revision `stamp` wrote, without decoding; None where there is none."""
+    at = value.find(_METADATA)
+    start = at + len(_METADATA)
+    if at < 0 or not value.startswith(_REVISION, start):
+        return None
+    start += len(_REVISION)
+    return int(value[start : value.index(b'"', start)])
+
+
+def unstamped(value: bytes) -> bytes:
+    """The encoded object without the revision `stamp` wrote."""
+    at = value.find(_METADATA)
+    start = at + len(_METADATA)
+    if at < 0 or not value.startswith(_REVISION, start):
+        return value
+    end = value.index(b'"', start + len(_REVISION)) + 1
+    if value[end : end + 1] == b",":
+        end += 1
+    return value[:start] + value[end:]
+
+
+class _Pairs(dict[str, Any]):
+    """A JSON object that remembers which of its keys came twice."""
+
+    __slots__ = ("duplicates",)
+    duplicates: list[str]
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
+    found = _Pairs()
+    found.duplicates = []
+    for key, value in pairs:
+        if key in found and key not in found.duplicates:
+            found.duplicates.append(key)
+        found[key] = value
+    return found
+
+
+def duplicate_fields(data: bytes | str) -> list[str]:
+    """Paths of keys given twice, such as `metadata.name` or `spec.containers[0].image`.
+
+    For strict field validation only: it is several times slower than `decode`, and expects that
+    `decode` has accepted the document.
+    """
+    return list(_duplicates(json.loads(data, object_pairs_hook=_pairs), ""))
+
+
+def _duplicates(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        prefix = f"{path}." if path else ""
+        yield from (prefix + key for key in value.duplicates)
+        for key, inner in value.items():
+            yield from _duplicates(inner, prefix + key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _duplicates(inner, f"{path}[{index}]")
+
+
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        if not below:
+            return False
+        level = below
+    return True

@@ -1,0 +1,198 @@
+"""Rules for the volumes of a pod."""
+
+from typing import Any
+
+from motley.api import names
+from motley.api.validation.container import field_reference, relative_path
+from motley.api.validation.errors import (
+    Document,
+    Errors,
+    duplicate,
+    forbidden,
+    invalid,
+    named,
+    one_of,
+    required,
+)
+
+_HOST_PATH_TYPES = (
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+)
+# In the order in which Kubernetes looks at them: the first counts, the others are refused.
+_SOURCES = (
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+)
+
+
+def volumes(field: str, given: list[Any]) -> Errors:
+    """All volumes of a pod."""
+    seen: set[str] = set()
+    for index, volume in enumerate(given):
+        at = f"{field}[{index}]"
+        name = volume.get("name", "")
+        yield from _source(at, volume)
+        if not name:
+            yield required(f"{at}.name")
+        elif wrong := names.check_dns_label(name):
+            yield from named(f"{at}.name", name, wrong)
+        elif name in seen:
+            yield duplicate(f"{at}.name", name)
+        seen.add(name)
+
+
+def usable(given: list[Any]) -> frozenset[str]:
+    """Names of the volumes that are well enough to be mounted."""
+    return frozenset(
+        volume["name"] for volume in given if volume.get("name") and not any(_source("", volume))
+    )
+
+
+def _source(field: str, volume: Document) -> Errors:
+    present = [name for name in _SOURCES if volume.get(name) is not None]
+    if not present:
+        yield required(field, "must specify a volume type")
+        return
+    for name in present[1:]:
+        yield forbidden(f"{field}.{name}", "may not specify more than 1 volume type")
+    name = present[0]
+    check = _CHECKS.get(name)
+    if check is not None:
+        yield from check(f"{field}.{name}", volume[name])
+
+
+def _host_path(field: str, source: Document) -> Errors:
+    path = source.get("path", "")
+    if not path:
+        yield required(f"{field}.path")
+    elif ".." in path.split("/"):
+        yield invalid(f"{field}.path", path, "must not contain '..'")
+    yield from one_of(f"{field}.type", source.get("type"), _HOST_PATH_TYPES)
+
+
+def _secret(field: str, source: Document) -> Errors:
+    if not source.get("secretName"):
+        yield required(f"{field}.secretName")
+    yield from _files(field, source)
+
+
+def _config_map(field: str, source: Document) -> Errors:
+    if not source.get("name"):
+        yield required(f"{field}.name")
+    yield from _files(field, source)
+
+
+def _files(field: str, source: Document) -> Errors:
+    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
+    for index, item in enumerate(source.get("items") or ()):
+        at = f"{field}.items[{index}]"
+        if not item.get("key"):
+            yield required(f"{at}.key")
+        if not item.get("path"):
+            yield required(f"{at}.path")
+        else:
+            yield from relative_path(f"{at}.path", item["path"])
+        yield from _mode(f"{at}.mode", item.get("mode"))
+
+
+def _mode(field: str, mode: Any) -> Errors:
+    if mode is not None and not 0 <= mode <= 0o777:
+        yield invalid(field, mode, "must be a number between 0 and 0777 (octal), both inclusive")
+
+
+def _downward_api(field: str, source: Document) -> Errors:
+    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
+    for index, item in enumerate(source.get("items") or ()):
+        at = f"{field}.items[{index}]"
+        if not item.get("path"):
+            yield required(f"{at}.path")
+        else:
+            yield from relative_path(f"{at}.path", item["path"])
+        if item.get("fieldRef") is not None:
+            yield from field_reference(f"{at}.fieldRef", item["fieldRef"])
+        elif item.get("resourceFieldRef") is None:
+            yield required(f"{at}", "one of fieldRef and resourceFieldRef is required")
+
+
+def _projected(field: str, source: Document) -> Errors:
+    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
+    for index, part in enumerate(source.get("sources") or ()):
+        at = f"{field}.sources[{index}]"
+        for name in ("secret", "configMap"):
+            if part.get(name) is not None:
+                if not part[name].get("name"):
+                    yield required(f"{at}.{name}.name")
+                yield from _files(f"{at}.{name}", part[name])
+        if part.get("downwardAPI") is not None:
+            yield from _downward_api(f"{at}.downwardAPI", part["downwardAPI"])
+        token = part.get("serviceAccountToken")
+        if token is not None:
+            if token.get("expirationSeconds", 3600) < 600:
+                yield invalid(
+                    f"{at}.serviceAccountToken.expirationSeconds",
+                    token["expirationSeconds"],
+                    "may not specify a duration less than 10 minutes",
+                )
+            if not token.get("path"):
+                yield required(f"{at}.serviceAccountToken.path")
+
+
+def _claim(field: str, source: Document) -> Errors:
+    if not source.get("claimName"):
+        yield required(f"{field}.claimName")
+
+
+def _nfs(field: str, source: Document) -> Errors:
+    if not source.get("server"):
+        yield required(f"{field}.server")
+    path = source.get("path", "")
+    if not path:
+        yield required(f"{field}.path")
+    elif not path.startswith("/"):
+        yield invalid(f"{field}.path", path, "must be an absolute path")
+
+
+_CHECKS = {
+    "hostPath": _host_path,
+    "secret": _secret,
+    "configMap": _config_map,
+    "downwardAPI": _downward_api,
+    "projected": _projected,
+    "persistentVolumeClaim": _claim,
+    "nfs": _nfs,
+}

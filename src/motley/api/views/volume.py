@@ -1,0 +1,97 @@
+"""Files that a pod's containers share or are given."""
+
+import msgspec
+
+from motley.api.views.base import View
+from motley.api.views.container import FieldSelector, Quantity, ResourceFieldSelector
+
+
+class KeyToPath(View):
+    """One key of a ConfigMap or Secret as a file."""
+
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class ConfigMapVolumeSource(View):
+    """A ConfigMap as files."""
+
+    name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class SecretVolumeSource(View):
+    """A Secret as files."""
+
+    secret_name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class EmptyDirVolumeSource(View):
+    """A directory that lives as long as the pod."""
+
+    medium: str = ""
+    size_limit: Quantity | None = None
+
+
+class HostPathVolumeSource(View):
+    """A path of the node."""
+
+    path: str = ""
+    type: str = ""
+
+
+class DownwardAPIFile(View):
+    """A field of the pod as a file."""
+
+    path: str = ""
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    mode: int | None = None
+
+
+class DownwardAPIVolumeSource(View):
+    """The pod's own fields as files."""
+
+    items: list[DownwardAPIFile] = []
+    default_mode: int = 0o644
+
+
+class ConfigProjection(View):
+    """A ConfigMap or Secret within a projected volume."""
+
+    name: str = ""
+    items: list[KeyToPath] = []
+    optional: bool = False
+
+
+class VolumeProjection(View):
+    """One source of a projected volume."""
+
+    config_map: ConfigProjection | None = None
+    secret: ConfigProjection | None = None
+    downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class ProjectedVolumeSource(View):
+    """Several sources in one directory."""
+
+    sources: list[VolumeProjection] = []
+    default_mode: int = 0o644
+
+
+class Volume(View):
+    """Files a pod's containers may share or be given."""
+
+    name: str = ""
+    empty_dir: EmptyDirVolumeSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    secret: SecretVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolumeSource | None = None
