@@ -1,0 +1,126 @@
+"""`motley proxy`: the service proxy and cluster DNS of one node."""
+
+import ipaddress
+import logging
+import socket
+
+import click
+
+from motley.lib import journal, tasks
+
+
+def _network(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Network(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command("proxy")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False),
+    help="How to reach the API server.  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
+)
+@click.option("--node-name", help="Name of this node.  [default: the host name]")
+@click.option("--table", default="motley", show_default=True, help="Name of the nftables table.")
+@click.option("--bridge", default="motley0", show_default=True, help="Bridge of the pods.")
+@click.option("--service-cidr", callback=_network, default="10.96.0.0/16", show_default=True)
+@click.option("--cluster-cidr", callback=_network, default="10.244.0.0/16", show_default=True)
+@click.option("--cluster-domain", default="cluster.local", show_default=True)
+@click.option("--dns-address", callback=_address, default="10.96.0.10", show_default=True)
+@click.option("--dns-port", type=click.IntRange(1, 65535), default=53, show_default=True)
+@click.option(
+    "--dns-upstream",
+    "dns_upstreams",
+    multiple=True,
+    metavar="IP[:PORT]",
+    help="Name server for other names, may be repeated; `none` for none.  "
+    "[default: those of /etc/resolv.conf]",
+)
+@click.option("--no-dns", is_flag=True, help="Serve no cluster DNS.")
+@click.option(
+    "--localhost-nodeports/--no-localhost-nodeports",
+    default=True,
+    show_default=True,
+    help="Let node ports be reached at 127.0.0.1.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=10256,
+    show_default=True,
+    help="Loopback port of /healthz and /metrics; 0 for none.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+def command(
+    kubeconfig: str | None,
+    node_name: str | None,
+    table: str,
+    bridge: str,
+    service_cidr: str,
+    cluster_cidr: str,
+    cluster_domain: str,
+    dns_address: str,
+    dns_port: int,
+    dns_upstreams: tuple[str, ...],
+    no_dns: bool,
+    localhost_nodeports: bool,
+    health_port: int,
+    log_level: str,
+) -> None:
+    """Run the service proxy and cluster DNS in the foreground.
+
+    Services become rules of one nftables table; names of the cluster are answered on the DNS
+    address. When this process stops, the rules stay and traffic goes on.
+    """
+    from motley.client import kubeconfig as kubeconfigs
+    from motley.client.rest import Client
+    from motley.network.dns import forward
+    from motley.network.proxy import service
+
+    try:
+        config = kubeconfigs.load(kubeconfig)
+        upstreams = (
+            None
+            if not dns_upstreams
+            else [forward.parse_upstream(text) for text in dns_upstreams if text != "none"]
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not table.isidentifier():
+        raise click.BadParameter(f"{table!r} is not a table name", param_hint="--table")
+    options = service.Options(
+        node_name=node_name or socket.gethostname(),
+        table=table,
+        bridge=bridge,
+        service_cidr=service_cidr,
+        cluster_cidr=cluster_cidr,
+        cluster_domain=cluster_domain.strip("."),
+        dns=not no_dns,
+        dns_address=dns_address,
+        dns_port=dns_port,
+        dns_upstreams=upstreams,
+        localhost_node_ports=localhost_nodeports,
+        health_port=health_port,
+    )
+    journal.configure(log_level)
+    logging.getLogger("pyroute2").setLevel(logging.WARNING)  # its debug is every netlink message
+
+    async def main() -> None:
+        async with Client(config, user_agent="motley-proxy") as client:
+            await service.run(client, options)
+
+    tasks.run(main())

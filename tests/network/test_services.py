@@ -1,0 +1,233 @@
+"""Services in the real kernel: namespaces, the CNI bridge plugin, nftables."""
+
+import collections
+import json
+import signal
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+VIP = "10.96.0.50"
+
+
+def names(answers):
+    return dict(collections.Counter(a if isinstance(a, str) else a[0] for a in answers))
+
+
+def test_requests_from_a_pod_are_spread_exactly_evenly_and_keep_their_source(shared):
+    client = shared.pods["client"]
+    answers = client.http(VIP, count=30)
+    assert names(answers) == {"a": 10, "b": 10, "c": 10}
+    assert {source for _, source in answers} == {client.ip}
+
+
+def test_the_host_reaches_the_service(shared):
+    assert names(shared.http(VIP, count=9)) == {"a": 3, "b": 3, "c": 3}
+
+
+def test_a_pod_reaches_itself_through_its_service(shared):
+    (pod,) = shared.serve(["a"], name="self", ip="10.96.0.51")
+    assert names(pod.http("10.96.0.51", count=5)) == {"a": 5}
+    assert names(pod.udp("10.96.0.51", count=3)) == {"a": 3}
+
+
+def test_udp_works_from_host_and_pod(shared):
+    for asker in (shared, shared.pods["client"]):
+        (name,) = set(asker.udp(VIP, count=3))
+        assert name in "abc"
+
+
+def test_node_ports_answer_on_every_local_address(shared):
+    port = {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080}
+    shared.serve(name="ported", ip="10.96.0.52", type="NodePort", ports=[port])
+    for asker, address in (
+        (shared, "10.244.1.1"),
+        (shared, "127.0.0.1"),
+        (shared.pods["client"], "10.244.1.1"),
+    ):
+        assert names(asker.http(address, 30080, 6)) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_pods_cannot_use_the_way_that_localhost_node_ports_open(node):
+    client = node.add_pod("client", server=False)
+    node.spawn(node.python("echo.py", "host"))
+    assert node.http("127.0.0.1", 8080) == [["host", "127.0.0.1"]]
+    client.run("ip", "link", "set", "lo", "down")
+    client.run("ip", "route", "add", "127.0.0.5/32", "via", "10.244.1.1")
+    client.parameter("ipv4/conf/all/route_localnet", "1")
+    assert names(client.http("127.0.0.5", 8080)) == {"TimeoutError": 1}
+    node.run("nft", "delete", "chain", "ip", "motley", "raw-prerouting")
+    assert names(client.http("127.0.0.5", 8080)) == {"host": 1}, "the test's way in is no way"
+
+
+def test_an_external_address_answers(shared):
+    shared.serve(name="ext", ip="10.96.0.53", externalIPs=["203.0.113.7"])
+    client = shared.pods["client"]
+    assert names(client.http("203.0.113.7", count=3)) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_local_traffic_policies_keep_to_this_nodes_endpoints(shared):
+    port = {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30081}
+    policies = {"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"}
+    shared.put_service(name="near", ip="10.96.0.54", type="NodePort", ports=[port], **policies)
+    shared.put_endpoints([shared.pods["a"]], name="near", node_name="node-2")
+    shared.eventually(lambda: "10.96.0.54" in shared.rules())
+    client = shared.pods["client"]
+    assert names(client.http("10.96.0.54")) == {"TimeoutError": 1}, "dropped, not sent elsewhere"
+    assert names(client.http("10.244.1.1", 30081)) == {"a": 1}, "the cluster's own traffic"
+    shared.put_endpoints([shared.pods["b"]], "MODIFIED", name="near")
+    shared.eventually(lambda: "loc-" in shared.rules())
+    assert names(client.http("10.96.0.54", count=2)) == {"b": 2}
+
+
+def test_a_removed_endpoint_gets_no_more_traffic(shared):
+    pods = shared.serve(name="shrinks", ip="10.96.0.55")
+    shared.put_endpoints(pods[:2], "MODIFIED", name="shrinks")
+    shared.eventually(lambda: names(shared.http("10.96.0.55", count=6)) == {"a": 3, "b": 3})
+    assert names(shared.http("10.96.0.55", count=20)) == {"a": 10, "b": 10}
+
+
+def test_a_udp_flow_is_forgotten_when_its_endpoint_goes(shared):
+    pods = shared.serve(["a", "b"], name="flows", ip="10.96.0.56")
+    (first,) = shared.udp("10.96.0.56")
+    gone, stays = pods if first == "a" else reversed(pods)
+
+    def flows():
+        return shared.run("conntrack", "-L", "-p", "udp", "--orig-dst", "10.96.0.56").stdout
+
+    assert f"src={gone.ip}" in flows()
+    shared.put_endpoints([stays], "MODIFIED", name="flows")
+    shared.eventually(lambda: f"src={gone.ip}" not in flows(), within_s=2)
+    assert f"src={shared.pods['client'].ip}" not in flows()
+
+
+@pytest.mark.parametrize("asker", ["host", "pod"])
+def test_a_service_without_endpoints_refuses_at_once(shared, asker):
+    shared.put_service(name="empty", ip="10.96.0.57")
+    client = shared if asker == "host" else shared.pods["client"]
+    started = time.monotonic()
+    assert names(client.http("10.96.0.57", count=20)) == {"ConnectionRefusedError": 20}
+    assert names(client.http("10.96.77.77")) == {"ConnectionRefusedError": 1}
+    # The kernel tells a local UDP sender before the ICMP message does.
+    (refusal,) = names(client.udp("10.96.0.57"))
+    assert refusal == ("PermissionError" if asker == "host" else "ConnectionRefusedError")
+    assert time.monotonic() - started < 3
+
+
+def test_session_affinity_keeps_a_client_with_its_endpoint(shared):
+    shared.serve(name="sticky", ip="10.96.0.58", sessionAffinity="ClientIP")
+    askers = [shared, shared.pods["client"], shared.pods["a"]]
+    chosen = [names(asker.http("10.96.0.58", count=6)) for asker in askers]
+    assert [list(c.values()) for c in chosen] == [[6], [6], [6]]
+    assert len({next(iter(c)) for c in chosen}) == 3
+
+
+def test_terminating_endpoints_serve_when_no_other_does(shared):
+    pods = shared.serve(["a", "b"], name="drains", ip="10.96.0.59")
+    state = {"ready": False, "serving": True, "terminating": True}
+    shared.put_endpoints(pods[:1], "MODIFIED", name="drains", **state)
+    shared.eventually(lambda: names(shared.http("10.96.0.59", count=4)) == {"a": 4})
+
+
+def test_rules_survive_the_proxy_and_a_restart_interrupts_nothing(node):
+    pods = node.serve()
+    client = node.add_pod("client", server=False)
+    loop = node.spawn(client.python("call.py", "loop", VIP, 80))
+    node.proxy.kill(signal.SIGKILL)
+    assert "default/web" in node.rules()
+    before = node.run("nft", "-a", "list", "table", "ip", "motley").stdout
+    node.start_proxy()
+    node.wait_ready()
+    after = node.run("nft", "-a", "list", "table", "ip", "motley").stdout
+    assert before == after, "handles change when rules are rebuilt"
+    node.put_endpoints(pods[1:], "MODIFIED")
+    node.eventually(lambda: pods[0].ip not in node.rules())
+    result = json.loads(loop.say("stop"))
+    loop.close()
+    assert result["errors"] == {}
+    assert sum(result["answers"].values()) > 20
+
+
+def test_a_restarted_proxy_takes_away_what_went_while_it_was_dead(node):
+    node.serve()
+    node.proxy.kill(signal.SIGKILL)
+    node.put("services", {"metadata": {"name": "web", "namespace": "default"}}, "DELETED")
+    node.start_proxy()
+    node.wait_ready()
+    assert "default/web" not in node.rules()
+    assert names(node.http(VIP)) == {"ConnectionRefusedError": 1}
+
+
+def test_a_damaged_or_removed_table_is_repaired_at_start(node):
+    node.serve()
+    node.proxy.kill(signal.SIGKILL)
+    node.run("nft", "flush", "chain", "ip", "motley", "services")
+    node.start_proxy()
+    node.wait_ready()
+    assert names(node.http(VIP, count=3)) == {"a": 1, "b": 1, "c": 1}
+    node.run("nft", "delete", "table", "ip", "motley")
+    node.proxy.kill(signal.SIGTERM)
+    node.start_proxy()
+    node.wait_ready()
+    assert names(node.http(VIP, count=3)) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_table_that_somebody_removed_comes_back_while_the_proxy_runs(make_node):
+    node = make_node()
+    syncing = node.spawn(node.python("drift.py"))
+    assert "nat-output" in node.rules()
+    node.run("nft", "delete", "table", "ip", "motley")
+    node.eventually(lambda: "nat-output" in node.rules())
+    node.run("nft", "flush", "chain", "ip", "motley", "refuse")
+    node.eventually(lambda: "reject" in node.rules())
+    syncing.kill()
+
+
+def test_services_answer_while_the_api_server_is_away(node):
+    pods = node.serve()
+    node.api.kill()
+    assert names(node.http(VIP, count=3)) == {"a": 1, "b": 1, "c": 1}
+    node.start_api()
+    node.put_service()
+    node.put_endpoints(pods[:1])
+    node.eventually(lambda: pods[1].ip not in node.rules())
+    assert names(node.http(VIP, count=3)) == {"a": 3}
+
+
+def test_the_proxy_ends_promptly_and_cleanly_on_sigterm(node):
+    started = time.monotonic()
+    assert node.proxy.kill(signal.SIGTERM) == 0
+    assert time.monotonic() - started < 3
+    assert "Traceback" not in node.proxy.log.read_text()
+
+
+def test_pod_traffic_that_leaves_the_cluster_is_masqueraded(node, make_node):
+    outside = make_node(2)
+    node.run(
+        "ip", "link", "add", "up0", "type", "veth", "peer", "name", "e0", "netns", outside.name
+    )
+    node.run("ip", "addr", "add", "198.51.100.1/24", "dev", "up0")
+    node.run("ip", "link", "set", "up0", "up")
+    outside.run("ip", "addr", "add", "198.51.100.2/24", "dev", "e0")
+    outside.run("ip", "link", "set", "e0", "up")
+    outside.spawn(outside.python("echo.py", "world"))
+    client = node.add_pod("client", server=False)
+    assert client.http("198.51.100.2", 8080) == [["world", "198.51.100.1"]]
+
+
+def test_cleanup_removes_everything_and_may_be_repeated(node):
+    node.serve()
+    code = (
+        "import asyncio; from motley.network import cleanup;"
+        "asyncio.run(cleanup.remove(bridge='motley0', table='motley', service_cidr='10.96.0.0/16'))"
+    )
+    node.proxy.kill(signal.SIGTERM)
+    for _ in range(2):
+        node.run(sys.executable, "-W", "error", "-c", code)
+        assert node.run("nft", "list", "tables").stdout == ""
+        assert "motley0" not in node.run("ip", "-o", "link").stdout
+        assert "veth" not in node.run("ip", "-o", "link").stdout
+        assert node.run("ip", "route").stdout == ""
