@@ -1,0 +1,127 @@
+"""From a decision to a bound pod, without holding up the next decision.
+
+A pod that was given a node is assumed there at once; the API is told concurrently, with a bounded
+number of bindings in flight. A binding that fails for whatever reason is reported, and
+the scheduler takes the assumption back.
+
+Invariant: for every pod submitted exactly one of `bound` and `failed` is called, unless
+the scheduler stops first.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from motley.api.views.pod import Pod
+from motley.client.rest import Client
+from motley.lib import journal
+from motley.scheduler.contract import SKIP, PluginError, PodInfo, Wait
+from motley.scheduler.profiles import Profile
+from motley.scheduler.waiting import PermitRefused, Waiting
+
+log = journal.get(__name__)
+
+IN_FLIGHT = 48
+BIND_TIMEOUT_S = 30.0
+
+
+class Outcome(Protocol):
+    """Who is told how a binding ended."""
+
+    def bound(self, pod: PodInfo, node: str) -> None:
+        """The API has it."""
+
+    def failed(self, pod: PodInfo, node: str, error: Exception) -> None:
+        """It does not, or nobody knows whether it does."""
+
+
+class PodWriter:
+    """The API writes of plugins, through the client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def bind(self, pod: PodInfo, node: str) -> None:
+        """Create the Binding; the uid makes sure it is this pod and no namesake."""
+        metadata: dict[str, Any] = {"name": pod.key.name, "namespace": pod.key.namespace}
+        if pod.pod.metadata.uid:
+            metadata["uid"] = pod.pod.metadata.uid
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._client.create_subresource(Pod, pod.key.name, pod.key.namespace, "binding", body)
+
+    async def patch_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
+        """Change the pod by strategic merge patch."""
+        await self._client.patch(Pod, pod.key.name, pod.key.namespace, dict(body), type="strategic")
+
+
+class Binder:
+    """Binds pods concurrently, inside the task group it is given."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        writer: PodWriter,
+        outcome: Outcome,
+        *,
+        waiting: Waiting | None = None,
+        in_flight: int = IN_FLIGHT,
+    ) -> None:
+        self._group = group
+        self._writer = writer
+        self._outcome = outcome
+        self._slots = asyncio.Semaphore(in_flight)
+        self._waiting = waiting or Waiting()
+
+    async def slot(self) -> None:
+        """Wait until one more binding may be submitted; each submission uses one up."""
+        await self._slots.acquire()
+
+    def give_back(self) -> None:
+        """Return a slot that was not used."""
+        self._slots.release()
+
+    def submit(self, profile: Profile, pod: PodInfo, node: str, wait: Wait | None = None) -> None:
+        """Bind in the background, after `wait` where a Permit plugin asked for it."""
+        self._group.create_task(self._run(profile, pod, node, wait))
+
+    async def _run(self, profile: Profile, pod: PodInfo, node: str, wait: Wait | None) -> None:
+        try:
+            try:
+                if wait is not None:
+                    await self._wait(pod, wait)
+                async with asyncio.timeout(BIND_TIMEOUT_S):
+                    await self._bind(profile, pod, node)
+            finally:
+                self._slots.release()
+        except Exception as error:
+            self._outcome.failed(pod, node, error)
+            return
+        self._outcome.bound(pod, node)
+        for plugin in profile.post_bind:
+            try:
+                plugin.post_bind(pod, node)
+            except Exception as error:
+                log.error("plugin failed", exc_info=error, plugin=plugin.name, point="PostBind")
+
+    async def _wait(self, pod: PodInfo, wait: Wait) -> None:
+        # A gang larger than the number of slots must be able to wait together.
+        self._slots.release()
+        try:
+            reason = await self._waiting.verdict(pod.uid, wait.timeout_s)
+        finally:
+            await self._slots.acquire()
+        if reason:
+            raise PermitRefused(reason)
+
+    async def _bind(self, profile: Profile, pod: PodInfo, node: str) -> None:
+        for plugin in profile.pre_bind:
+            await plugin.pre_bind(pod, node, self._writer)
+        for plugin in profile.bind:
+            if await plugin.bind(pod, node, self._writer) is not SKIP:
+                return
+        raise PluginError("*", "Bind", RuntimeError("no bind plugin took the pod"))

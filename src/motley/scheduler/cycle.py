@@ -1,0 +1,274 @@
+"""One scheduling cycle: (columns, pod) → decision. Pure: reads memory, changes nothing.
+
+Filters run in the profile's order over all nodes at once; a node counts under the first filter
+that rejects it, as with kube-scheduler. Every feasible node is scored, at any cluster size.
+Equal totals take turns.
+
+Answers of plugins that declare themselves `static` are kept per pod template until a node
+changes, so that the hundredth pod of a Deployment costs only what the ninety-nine before it
+have changed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from motley.lib.clock import SYSTEM, Clock
+from motley.scheduler.columns import Columns
+from motley.scheduler.contract import (
+    SKIP,
+    ExplainsRejection,
+    Mask,
+    PluginError,
+    PodInfo,
+    Reject,
+    Scores,
+)
+from motley.scheduler.decisions import Decision, Ranked
+from motley.scheduler.profiles import Profile
+
+_RUNNERS_UP = 3
+_TEMPLATES = 128  # whose static answers are kept; some 150 kB each at 5,000 nodes
+
+
+class Rotation:
+    """Takes turns among equals: the next row after the one chosen last, wrapping around."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._last = Random(seed).randrange(1 << 16) if seed else -1
+
+    def pick(self, candidates: npt.NDArray[np.intp]) -> int:
+        """One of these rows, which are in ascending order."""
+        position = int(np.searchsorted(candidates, self._last, side="right"))
+        self._last = int(candidates[position % len(candidates)])
+        return self._last
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """All that the plugins said about all nodes, before one is chosen."""
+
+    feasible: Mask
+    rejected: dict[str, Mask] = field(default_factory=dict)  # by filter, first to reject
+    refused: Reject | None = None
+    refused_by: str = ""
+    narrowed_by: list[str] = field(default_factory=list)
+    narrowed: Mask | None = None  # rows that pre-filters have left
+    scores: dict[str, Scores] = field(default_factory=dict)  # weighted
+    total: Scores | None = None
+
+
+class Cycle:
+    """The cycle of one profile over one cluster."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        nodes: Columns,
+        *,
+        rotation: Rotation | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.profile = profile
+        self.nodes = nodes
+        self._rotation = rotation or Rotation()
+        self._clock = clock
+        self._kept: OrderedDict[int, dict[tuple[str, str], npt.NDArray[Any]]] = OrderedDict()
+        self._kept_generation = -1
+        self._now_at = ("", "")  # plugin and point, to name whoever raises
+
+    def schedule(self, pod: PodInfo) -> Decision:
+        """Choose a node, or say why there is none. Raises PluginError."""
+        began = self._clock.monotonic()
+        evaluation = self.evaluate(pod)
+        candidates = np.flatnonzero(evaluation.feasible)
+        if not len(candidates):
+            return self._failure(pod, evaluation, began)
+        row, ranking = self._choose(candidates, evaluation)
+        return Decision(
+            pod=pod.key,
+            profile=self.profile.name,
+            node=self.nodes.names[row],
+            nodes=self.nodes.count,
+            feasible=len(candidates),
+            rejections={
+                name: {self._filters_reason(name): int(np.count_nonzero(mask))}
+                for name, mask in evaluation.rejected.items()
+            },
+            ranking=ranking,
+            took_s=self._clock.monotonic() - began,
+        )
+
+    def evaluate(self, pod: PodInfo) -> Evaluation:
+        """Run PreFilter, Filter, PreScore, Score and Normalize. Raises PluginError."""
+        pod.state.clear()
+        kept = self._memory(pod)
+        try:
+            evaluation = self._filter(pod, kept)
+            # With one feasible node there is nothing to compare.
+            if np.count_nonzero(evaluation.feasible) > 1:
+                self._score(pod, evaluation, kept)
+        except Exception as e:
+            raise PluginError(*self._now_at, e) from e
+        return evaluation
+
+    def score(self, pod: PodInfo, feasible: Mask) -> Evaluation:
+        """Run PreScore, Score and Normalize over nodes that are known to be feasible.
+
+        For replays and what-if questions. Raises PluginError.
+        """
+        evaluation = Evaluation(feasible=feasible)
+        try:
+            self._score(pod, evaluation, self._memory(pod))
+        except Exception as e:
+            raise PluginError(*self._now_at, e) from e
+        return evaluation
+
+    def _filter(self, pod: PodInfo, kept: dict[tuple[str, str], npt.NDArray[Any]]) -> Evaluation:
+        nodes = self.nodes
+        skipped: set[str] = set()
+        evaluation = Evaluation(feasible=nodes.live.copy())
+        for plugin in self.profile.pre_filter:
+            self._now_at = (plugin.name, "PreFilter")
+            answer = plugin.pre_filter(pod, nodes)
+            if answer is SKIP:
+                skipped.add(plugin.name)
+            elif isinstance(answer, Reject):
+                evaluation.refused, evaluation.refused_by = answer, plugin.name
+                evaluation.feasible[:] = False
+                return evaluation
+            elif answer is not None:
+                evaluation.narrowed_by.append(plugin.name)
+                evaluation.feasible &= answer
+        if evaluation.narrowed_by:
+            evaluation.narrowed = evaluation.feasible.copy()
+        feasible = evaluation.feasible
+        for plugin in self.profile.filter:
+            name = plugin.name
+            if name in skipped:
+                continue
+            self._now_at = (name, "Filter")
+            mask = kept.get((name, "filter"))
+            if mask is None:
+                mask = plugin.filter(pod, nodes)
+                if getattr(plugin, "static", False):
+                    kept[name, "filter"] = mask
+            rejected = feasible & ~mask
+            if rejected.any():
+                evaluation.rejected[name] = rejected
+                feasible &= mask
+                if not feasible.any():
+                    break
+        return evaluation
+
+    def _score(
+        self,
+        pod: PodInfo,
+        evaluation: Evaluation,
+        kept: dict[tuple[str, str], npt.NDArray[Any]],
+    ) -> None:
+        nodes, feasible = self.nodes, evaluation.feasible
+        skipped: set[str] = set()
+        for plugin in self.profile.pre_score:
+            self._now_at = (plugin.name, "PreScore")
+            if plugin.pre_score(pod, nodes, feasible) is SKIP:
+                skipped.add(plugin.name)
+        total = np.zeros(nodes.size)
+        for plugin, weight in self.profile.score:
+            name = plugin.name
+            if name in skipped:
+                continue
+            self._now_at = (name, "Score")
+            scores = kept.get((name, "score"))
+            if scores is None:
+                scores = plugin.score(pod, nodes)
+                if getattr(plugin, "static", False):
+                    kept[name, "score"] = scores
+            normalize = getattr(plugin, "normalize", None)
+            if normalize is not None:
+                self._now_at = (name, "NormalizeScore")
+                scores = normalize(pod, scores, feasible)
+            if weight != 1:
+                scores = scores * weight
+            evaluation.scores[name] = scores
+            total += scores
+        evaluation.total = total
+
+    def _choose(
+        self, candidates: npt.NDArray[np.intp], evaluation: Evaluation
+    ) -> tuple[int, tuple[Ranked, ...]]:
+        if evaluation.total is None:
+            row = int(candidates[0])
+            return row, (Ranked(self.nodes.names[row], 0.0, {}),)
+        totals = evaluation.total[candidates]
+        row = self._rotation.pick(candidates[totals == totals.max()])
+        keep = min(_RUNNERS_UP + 1, len(candidates))
+        best = candidates[np.argpartition(totals, -keep)[-keep:]]
+        order = sorted(
+            (r for r in best.tolist() if r != row), key=lambda r: -self._at(evaluation, r)
+        )
+        ranked = (row, *order[:_RUNNERS_UP])
+        return row, tuple(self._ranked(evaluation, r) for r in ranked)
+
+    @staticmethod
+    def _at(evaluation: Evaluation, row: int) -> float:
+        return float(evaluation.total[row]) if evaluation.total is not None else 0.0
+
+    def _ranked(self, evaluation: Evaluation, row: int) -> Ranked:
+        scores = {name: float(values[row]) for name, values in evaluation.scores.items()}
+        return Ranked(self.nodes.names[row], self._at(evaluation, row), scores)
+
+    def _failure(self, pod: PodInfo, evaluation: Evaluation, began: float) -> Decision:
+        rejections = self.explain(pod, evaluation)
+        return Decision(
+            pod=pod.key,
+            profile=self.profile.name,
+            node=None,
+            nodes=self.nodes.count,
+            feasible=0,
+            rejections=rejections,
+            refused=evaluation.refused.reason if evaluation.refused else "",
+            took_s=self._clock.monotonic() - began,
+        )
+
+    def explain(self, pod: PodInfo, evaluation: Evaluation) -> Mapping[str, Mapping[str, int]]:
+        """Per filter: its reasons, with the number of nodes each of them cost."""
+        rejections: dict[str, Mapping[str, int]] = {}
+        if evaluation.refused:
+            rejections[evaluation.refused_by] = {}
+        if evaluation.narrowed is not None:
+            outside = int(np.count_nonzero(self.nodes.live & ~evaluation.narrowed))
+            names = " ".join(evaluation.narrowed_by)
+            reason = f"node(s) didn't satisfy plugin(s) [{names}]"
+            for name in evaluation.narrowed_by:
+                rejections[name] = {reason: outside} if outside else {}
+                outside = 0
+        by_name = {plugin.name: plugin for plugin in self.profile.filter}
+        for name, mask in evaluation.rejected.items():
+            plugin = by_name[name]
+            self._now_at = (name, "Filter")
+            if isinstance(plugin, ExplainsRejection):
+                counts = plugin.explain(pod, self.nodes, mask)
+            else:
+                counts = {plugin.reason: int(np.count_nonzero(mask))}
+            rejections[name] = {**rejections.get(name, {}), **counts}
+        return rejections
+
+    def _filters_reason(self, name: str) -> str:
+        return next((p.reason for p in self.profile.filter if p.name == name), name)
+
+    def _memory(self, pod: PodInfo) -> dict[tuple[str, str], npt.NDArray[Any]]:
+        if self._kept_generation != self.nodes.generation:
+            self._kept.clear()
+            self._kept_generation = self.nodes.generation
+        kept = self._kept.get(pod.template)
+        if kept is None:
+            kept = self._kept[pod.template] = {}
+            if len(self._kept) > _TEMPLATES:
+                self._kept.popitem(last=False)
+        return kept

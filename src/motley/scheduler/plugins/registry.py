@@ -1,0 +1,39 @@
+"""The plugins that come with Motley, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from motley.scheduler.plugins.default_binder import DefaultBinder
+from motley.scheduler.plugins.hicev1 import Hicev1
+from motley.scheduler.plugins.image_locality import ImageLocality
+from motley.scheduler.plugins.node_affinity import NodeAffinity
+from motley.scheduler.plugins.node_name import NodeName
+from motley.scheduler.plugins.node_ports import NodePorts
+from motley.scheduler.plugins.node_resources_balanced_allocation import (
+    NodeResourcesBalancedAllocation,
+)
+from motley.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from motley.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from motley.scheduler.plugins.priority_sort import PrioritySort
+from motley.scheduler.plugins.scheduling_gates import SchedulingGates
+from motley.scheduler.plugins.taint_toleration import TaintToleration
+
+Registry = Mapping[str, type[Any]]
+
+PLUGINS: Registry = {
+    plugin.name: plugin
+    for plugin in (
+        SchedulingGates,
+        PrioritySort,
+        NodeUnschedulable,
+        NodeName,
+        TaintToleration,
+        NodeAffinity,
+        Hicev1,
+        NodePorts,
+        NodeResourcesFit,
+        NodeResourcesBalancedAllocation,
+        ImageLocality,
+        DefaultBinder,
+    )
+}

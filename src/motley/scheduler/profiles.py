@@ -1,0 +1,328 @@
+"""`KubeSchedulerConfiguration`: which plugins run for which pods.
+
+kube-scheduler's file, versions v1beta1 to v1: profiles by `schedulerName`, plugins enabled and
+disabled per extension point or at `multiPoint`, weights, and typed arguments. A profile starts
+from the default plugins. Whatever the file says that means nothing here is an error that names
+it, never silently ignored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import yaml
+
+from motley.scheduler import durations
+from motley.scheduler.contract import POINTS, Handle
+from motley.scheduler.plugins.registry import PLUGINS, Registry
+
+GROUP = "kubescheduler.config.k8s.io"
+VERSIONS = ("v1beta1", "v1beta2", "v1beta3", "v1")
+DEFAULT_SCHEDULER = "default-scheduler"
+
+# Kubernetes' default plugins with their weights, as far as they exist here, and Hicev1, which
+# restricts nothing unless something is known about a pod's images.
+DEFAULT_PLUGINS: Mapping[str, int] = {
+    "SchedulingGates": 0,
+    "PrioritySort": 0,
+    "NodeUnschedulable": 0,
+    "NodeName": 0,
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "Hicev1": 0,
+    "NodePorts": 0,
+    "NodeResourcesFit": 1,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+    "DefaultBinder": 0,
+}
+
+# Names kube-scheduler knows or once knew: a file may disable them although there is nothing
+# here to disable.
+FOREIGN_PLUGINS = frozenset(
+    {
+        "AzureDiskLimits", "CinderLimits", "DefaultPreemption", "DynamicResources", "EBSLimits",
+        "GCEPDLimits", "InterPodAffinity", "NodeLabel", "NodePreferAvoidPods",
+        "NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "NodeVolumeLimits",
+        "PodTopologySpread", "RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity",
+        "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+    }
+)  # fmt: skip
+
+# Scorers of v1beta1 that live on in another plugin: who disables the one means the other.
+_SUCCESSORS = {"NodeResourcesLeastAllocated": "NodeResourcesFit"}
+
+
+class ConfigError(ValueError):
+    """The configuration file is wrong; the message says what and where."""
+
+
+class _Plugin(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    weight: int = 0
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"weight of plugin {self.name!r} is negative")
+
+
+class _PluginSet(msgspec.Struct, forbid_unknown_fields=True):
+    enabled: list[_Plugin] = msgspec.field(default_factory=list)
+    disabled: list[_Plugin] = msgspec.field(default_factory=list)
+
+
+class _PluginConfig(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _Profile(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    scheduler_name: str = DEFAULT_SCHEDULER
+    plugins: dict[str, _PluginSet] = msgspec.field(default_factory=dict)
+    plugin_config: list[_PluginConfig] = msgspec.field(default_factory=list)
+    percentage_of_nodes_to_score: int | None = None  # accepted; every node is scored
+
+
+class LeaderElection(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """Whether several schedulers stand by for each other, and under which Lease."""
+
+    leader_elect: bool = True
+    lease_duration: str = "15s"
+    renew_deadline: str = "10s"
+    retry_period: str = "2s"
+    resource_lock: str = "leases"
+    # Not kube-scheduler's own: beside it, each would wait for the other to end.
+    resource_name: str = "motley-scheduler"
+    resource_namespace: str = "kube-system"
+
+    def __post_init__(self) -> None:
+        for text in (self.lease_duration, self.renew_deadline, self.retry_period):
+            durations.seconds(text)
+
+
+class ClientConnection(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """How to reach the API server."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: float = 0
+    burst: int = 0
+
+
+class Configuration(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The file as it is written."""
+
+    api_version: str = f"{GROUP}/v1"
+    kind: str = "KubeSchedulerConfiguration"
+    parallelism: int = 16  # accepted; columns need no workers
+    leader_election: LeaderElection = msgspec.field(default_factory=LeaderElection)
+    client_connection: ClientConnection = msgspec.field(default_factory=ClientConnection)
+    healthz_bind_address: str = ""
+    metrics_bind_address: str = ""
+    enable_profiling: bool = True
+    enable_contention_profiling: bool = True
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    delay_cache_until_active: bool = False
+    profiles: list[_Profile] = msgspec.field(default_factory=list)
+    extenders: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+
+@dataclass
+class Profile:
+    """The plugins of one `schedulerName`, made and in order, by extension point."""
+
+    name: str
+    plugins: Mapping[str, Any] = field(default_factory=dict)  # every instance, by name
+    pre_enqueue: list[Any] = field(default_factory=list)
+    queue_sort: list[Any] = field(default_factory=list)
+    pre_filter: list[Any] = field(default_factory=list)
+    filter: list[Any] = field(default_factory=list)
+    post_filter: list[Any] = field(default_factory=list)
+    pre_score: list[Any] = field(default_factory=list)
+    score: list[tuple[Any, int]] = field(default_factory=list)
+    reserve: list[Any] = field(default_factory=list)
+    permit: list[Any] = field(default_factory=list)
+    pre_bind: list[Any] = field(default_factory=list)
+    bind: list[Any] = field(default_factory=list)
+    post_bind: list[Any] = field(default_factory=list)
+
+
+_FIELDS = {
+    "preEnqueue": "pre_enqueue",
+    "queueSort": "queue_sort",
+    "preFilter": "pre_filter",
+    "filter": "filter",
+    "postFilter": "post_filter",
+    "preScore": "pre_score",
+    "reserve": "reserve",
+    "permit": "permit",
+    "preBind": "pre_bind",
+    "bind": "bind",
+    "postBind": "post_bind",
+}
+
+
+def parse(text: str) -> Configuration:
+    """Read a configuration file. Raises ConfigError."""
+    try:
+        document = yaml.load(text, yaml.CSafeLoader)
+    except yaml.YAMLError as e:
+        raise ConfigError(f"not YAML: {e}") from e
+    if not isinstance(document, dict):
+        raise ConfigError("the file holds no KubeSchedulerConfiguration")
+    if document.get("kind") != "KubeSchedulerConfiguration":
+        raise ConfigError(f"kind is {document.get('kind')!r}, not 'KubeSchedulerConfiguration'")
+    group, _, version = str(document.get("apiVersion")).partition("/")
+    if group != GROUP or version not in VERSIONS:
+        known = ", ".join(f"{GROUP}/{v}" for v in VERSIONS)
+        raise ConfigError(f"apiVersion is {document.get('apiVersion')!r}, not one of {known}")
+    try:
+        configuration = msgspec.convert(document, Configuration)
+    except msgspec.ValidationError as e:
+        raise ConfigError(str(e)) from e
+    if configuration.extenders:
+        raise ConfigError("extenders are not supported")
+    return configuration
+
+
+def build(
+    configuration: Configuration, handle: Handle, registry: Registry = PLUGINS
+) -> dict[str, Profile]:
+    """The profiles by `schedulerName`. Raises ConfigError."""
+    profiles: dict[str, Profile] = {}
+    for written in configuration.profiles or [_Profile()]:
+        if written.scheduler_name in profiles:
+            raise ConfigError(f"profile {written.scheduler_name!r} is there twice")
+        try:
+            profiles[written.scheduler_name] = _build(written, handle, registry)
+        except ConfigError as e:
+            raise ConfigError(f"profile {written.scheduler_name!r}: {e}") from e
+    sorts = {p.queue_sort[0].name for p in profiles.values()}
+    if len(sorts) > 1:
+        raise ConfigError(f"profiles must share one queueSort plugin, not {sorted(sorts)}")
+    return profiles
+
+
+def default(handle: Handle) -> dict[str, Profile]:
+    """What runs without a file."""
+    return build(Configuration(), handle)
+
+
+def _build(written: _Profile, handle: Handle, registry: Registry) -> Profile:
+    for point in written.plugins:
+        if point != "multiPoint" and point not in POINTS:
+            raise ConfigError(f"unknown extension point {point!r}")
+    multi = _merge(DEFAULT_PLUGINS, written.plugins.get("multiPoint"), "multiPoint", registry)
+    by_point = {
+        point: _at_point(point, method, multi, written.plugins.get(point), registry)
+        for point, method in POINTS.items()
+    }
+    names = {name for plugins in by_point.values() for name in plugins}
+    instances = _instances(names, written.plugin_config, handle, registry)
+    profile = Profile(written.scheduler_name, instances)
+    for point, attribute in _FIELDS.items():
+        getattr(profile, attribute).extend(instances[name] for name in by_point[point])
+    profile.score.extend(
+        (instances[name], weight or 1) for name, weight in by_point["score"].items()
+    )
+    if len(profile.queue_sort) != 1:
+        raise ConfigError("exactly one queueSort plugin must be enabled")
+    if not profile.bind:
+        raise ConfigError("at least one bind plugin must be enabled")
+    return profile
+
+
+def _merge(
+    defaults: Mapping[str, int], written: _PluginSet | None, point: str, registry: Registry
+) -> dict[str, int]:
+    """The defaults less what is disabled, plus what is enabled."""
+    if written is None:
+        return dict(defaults)
+    disabled = _disabled(written, point, registry)
+    merged = {} if "*" in disabled else {n: w for n, w in defaults.items() if n not in disabled}
+    for plugin in written.enabled:
+        _known(plugin.name, point, registry)
+        # A plugin enabled again keeps its default weight unless it brings its own.
+        merged[plugin.name] = plugin.weight or defaults.get(plugin.name, 0)
+    return merged
+
+
+def _at_point(
+    point: str,
+    method: str,
+    multi: Mapping[str, int],
+    written: _PluginSet | None,
+    registry: Registry,
+) -> dict[str, int]:
+    """The plugins of one point: those named there that `multiPoint` has too come first (a file
+    reorders that way), then the rest of `multiPoint`, then what is named only there."""
+    general = {
+        name: weight
+        for name, weight in multi.items()
+        if hasattr(registry[name], method)
+        and point not in getattr(registry[name], "only_where_named", ())
+    }
+    if written is None:
+        return general
+    disabled = _disabled(written, point, registry)
+    specific: dict[str, int] = {}
+    for plugin in written.enabled:
+        _known(plugin.name, point, registry)
+        if not hasattr(registry[plugin.name], method):
+            raise ConfigError(f"plugin {plugin.name!r} does not serve {point!r}")
+        if plugin.name in specific:
+            raise ConfigError(f"plugin {plugin.name!r} is enabled twice at {point!r}")
+        specific[plugin.name] = plugin.weight or DEFAULT_PLUGINS.get(plugin.name, 0)
+    if "*" in disabled:
+        return specific
+    kept = {name: w for name, w in general.items() if name not in disabled}
+    first = {name: w for name, w in specific.items() if name in kept}
+    return {**first, **{n: w for n, w in kept.items() if n not in first}, **specific}
+
+
+def _disabled(written: _PluginSet, point: str, registry: Registry) -> set[str]:
+    for plugin in written.disabled:
+        if plugin.name != "*" and plugin.name not in FOREIGN_PLUGINS:
+            _known(plugin.name, point, registry)
+    disabled = {plugin.name for plugin in written.disabled}
+    if point == "score":
+        disabled |= {_SUCCESSORS[name] for name in disabled & _SUCCESSORS.keys()}
+    return disabled
+
+
+def _known(name: str, point: str, registry: Registry) -> None:
+    if name in registry:
+        return
+    if name in FOREIGN_PLUGINS:
+        raise ConfigError(f"plugin {name!r} at {point!r} is not available")
+    raise ConfigError(f"unknown plugin {name!r} at {point!r}")
+
+
+def _instances(
+    names: set[str], written: Sequence[_PluginConfig], handle: Handle, registry: Registry
+) -> dict[str, Any]:
+    arguments: dict[str, dict[str, Any]] = {}
+    for config in written:
+        if config.name not in registry:
+            if config.name in FOREIGN_PLUGINS:
+                continue
+            raise ConfigError(f"pluginConfig for unknown plugin {config.name!r}")
+        if config.name in arguments:
+            raise ConfigError(f"pluginConfig for plugin {config.name!r} is there twice")
+        # The real scheduler's files may carry the type of the arguments.
+        arguments[config.name] = {
+            key: value for key, value in config.args.items() if key not in ("apiVersion", "kind")
+        }
+    instances = {}
+    for name in sorted(names | arguments.keys()):
+        cls = registry[name]
+        try:
+            args = msgspec.convert(arguments.get(name, {}), cls.Args)
+            instances[name] = cls(args, handle)
+        except (msgspec.ValidationError, ValueError, OSError) as e:
+            raise ConfigError(f"arguments of plugin {name!r}: {e}") from e
+    return instances

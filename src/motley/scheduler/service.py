@@ -1,0 +1,350 @@
+"""The scheduler as a running component: informers in, bindings out.
+
+The only module that knows both the API and the pure core. Informer handlers change columns and
+queue; one loop takes pods from the queue, decides, assumes and hands over to the binder. All of it
+runs on one event loop, so a decision always sees a consistent snapshot.
+
+Nothing is kept between runs: after a restart everything is read from the API again, and a
+pod is bound or it is not.
+"""
+
+import asyncio
+from collections import deque
+
+from motley.api import status
+from motley.api.views.core import Node
+from motley.api.views.pod import Pod
+from motley.client.events import Recorder
+from motley.client.informer import Change, Informer
+from motley.client.lease import LeaderElection
+from motley.client.rest import Client
+from motley.lib import journal
+from motley.lib.clock import SYSTEM, Clock
+from motley.scheduler import contract, profiles
+from motley.scheduler.binder import Binder, PodWriter
+from motley.scheduler.columns import Columns, NodeChange
+from motley.scheduler.conditions import ConditionWriter
+from motley.scheduler.contract import Handle, PluginError, PodInfo, Reject, Wait
+from motley.scheduler.cycle import Cycle, Rotation
+from motley.scheduler.decisions import Decision
+from motley.scheduler.images import ImageArchitectures, ImageTable
+from motley.scheduler.metrics import Meter, NoMeter
+from motley.scheduler.plugins.registry import PLUGINS, Registry
+from motley.scheduler.podinfo import PodInfos, identity
+from motley.scheduler.profiles import Configuration, Profile
+from motley.scheduler.queue import Queue, QueuedPod
+
+log = journal.get(__name__)
+
+ASSUMED_MAX_S = 60.0  # a bound pod that the informer does not show by then is counted no more
+_TICK_S = 0.25  # how exact back-offs are
+_SLICE_S = 0.002  # decisions in a row before handlers and bindings get their turn
+_DECISIONS_KEPT = 1000
+
+
+class Scheduler:
+    """All profiles of one configuration over one cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        configuration: Configuration,
+        *,
+        images: ImageArchitectures | None = None,
+        registry: Registry = PLUGINS,
+        meter: Meter | None = None,
+        clock: Clock = SYSTEM,
+        seed: int = 0,
+    ) -> None:
+        self._meter = meter or NoMeter()
+        self.nodes = Columns()
+        handle = Handle(self.nodes, clock, images or ImageTable())
+        self._waiting = handle.waiting
+        self.profiles = profiles.build(configuration, handle, registry)
+        self.queue = Queue(
+            self.profiles,
+            clock=clock,
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+        )
+        rotation = Rotation(seed)
+        self._cycles = {
+            name: Cycle(profile, self.nodes, rotation=rotation, clock=clock)
+            for name, profile in self.profiles.items()
+        }
+        self._client = client
+        self._clock = clock
+        self._infos = PodInfos()
+        self._pod_informer = Informer(client, Pod, clock=clock)
+        self._node_informer = Informer(client, Node, clock=clock)
+        # `kubectl describe` then says which scheduler it was.
+        self._recorders = {name: Recorder(client, name, clock=clock) for name in self.profiles}
+        self._conditions = ConditionWriter(client, clock=clock)
+        self._work = asyncio.Event()
+        self._assumed_until: dict[str, float] = {}
+        self.decisions: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
+        self._pod_informer.add_handler(self._pod_changed)
+        self._node_informer.add_handler(self._node_changed)
+
+    @property
+    def ready(self) -> bool:
+        """Is the cluster known?"""
+        return self._pod_informer.has_synced and self._node_informer.has_synced
+
+    async def run(self, election: LeaderElection | None = None) -> None:
+        """Follow the cluster and schedule, with an election only while leading.
+
+        Until cancelled; raises LostLeadership.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._node_informer.run())
+            group.create_task(self._pod_informer.run())
+            for recorder in self._recorders.values():
+                group.create_task(recorder.run())
+            group.create_task(self._conditions.run())
+            if election is None:
+                await self.schedule()
+            else:
+                await election.lead(self.schedule)
+
+    async def schedule(self) -> None:
+        """Decide and bind until cancelled."""
+        await self._node_informer.synced()
+        await self._pod_informer.synced()
+        log.info("scheduling", nodes=self.nodes.count, pending=len(self.queue))
+        async with asyncio.TaskGroup() as group:
+            binder = Binder(group, PodWriter(self._client), self, waiting=self._waiting)
+            group.create_task(self._tick())
+            await self._loop(binder)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    async def _loop(self, binder: Binder) -> None:
+        turn_ends = 0.0
+        while True:
+            await binder.slot()
+            queued = self.queue.pop()
+            if queued is None:
+                binder.give_back()
+                self._work.clear()
+                await self._work.wait()
+                continue
+            if not self._attempt(queued, binder):
+                binder.give_back()
+            now = self._clock.monotonic()
+            if now >= turn_ends:
+                await self._clock.sleep(0)
+                turn_ends = self._clock.monotonic() + _SLICE_S
+
+    def _attempt(self, queued: QueuedPod, binder: Binder) -> bool:
+        """Try one pod; True: its binding was submitted."""
+        info = queued.info
+        current = self._pod_informer.get(info.key)
+        if current is None or identity(current) != info.uid or not _is_pending(current):
+            self.queue.remove(info.uid)
+            return False
+        profile = self.profiles[info.scheduler_name]
+        try:
+            decision = self._cycles[info.scheduler_name].schedule(info)
+        except PluginError as error:
+            log.error("scheduling failed", exc_info=error, pod=info.key)
+            self._meter.attempt(profile.name, "error", 0.0)
+            self._fail(queued, "SchedulerError", str(error))
+            self.queue.retry(queued)
+            return False
+        self.decisions.append(decision)
+        result = "unschedulable" if decision.node is None else "scheduled"
+        self._meter.attempt(profile.name, result, decision.took_s)
+        if decision.node is None:
+            log.debug("pod unschedulable", pod=info.key, why=decision.message)
+            self._fail(queued, "Unschedulable", decision.message)
+            self.queue.reject(queued, decision.rejected_by)
+            return False
+        return self._assume(queued, profile, decision.node, binder)
+
+    def _assume(self, queued: QueuedPod, profile: Profile, node: str, binder: Binder) -> bool:
+        info = queued.info
+        self.nodes.add_pod(info, node, assumed=True)
+        answer: Reject | Wait | None = None
+        try:
+            answer = _reserve_and_permit(profile, info, node)
+        except PluginError as error:
+            log.error("scheduling failed", exc_info=error, pod=info.key)
+            answer = Reject(str(error))
+        if isinstance(answer, Reject):
+            self._forget(profile, info, node)
+            self._fail(queued, "Unschedulable", answer.reason)
+            self.queue.retry(queued)
+            return False
+        binder.submit(profile, info, node, answer)
+        return True
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(_TICK_S)
+            self.queue.flush()
+            self._expire()
+            self._meter.pending(self.queue.counts())
+            self._work.set()
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        for uid in [uid for uid, until in self._assumed_until.items() if until <= now]:
+            del self._assumed_until[uid]
+            placed = self.nodes.placed.get(uid)
+            if placed is None or not placed.assumed:
+                continue
+            log.warning("assumed pod expired", pod=placed.info.key, node=placed.node)
+            self._forget(self.profiles[placed.info.scheduler_name], placed.info, placed.node)
+            current = self._pod_informer.get(placed.info.key)
+            if current is not None and identity(current) == uid and _is_pending(current):
+                self.queue.add(self._infos.of(current))
+
+    # -- how bindings end -------------------------------------------------------------------
+
+    def bound(self, pod: PodInfo, node: str) -> None:
+        """The API has the binding; the informer will confirm it."""
+        self._meter.binding("bound")
+        self.queue.remove(pod.uid)
+        self._conditions.forget(pod.uid)
+        placed = self.nodes.placed.get(pod.uid)
+        if placed is not None and placed.assumed:
+            self._assumed_until[pod.uid] = self._clock.monotonic() + ASSUMED_MAX_S
+        log.info("pod bound", pod=pod.key, node=node)
+        message = f"Successfully assigned {pod.key} to {node}"
+        self._recorders[pod.scheduler_name].event(pod.pod, "Normal", "Scheduled", message)
+
+    def failed(self, pod: PodInfo, node: str, error: Exception) -> None:
+        """Take the assumption back; try again, unless the pod is gone or bound after all."""
+        self._meter.binding("failed")
+        log.warning("binding failed", pod=pod.key, node=node, error=f"{error!r}")
+        self._forget(self.profiles[pod.scheduler_name], pod, node)
+        queued = self.queue.get(pod.uid)
+        if queued is None:
+            return
+        if isinstance(error, status.NotFound):
+            self.queue.remove(pod.uid)
+            return
+        self._fail(queued, "SchedulerError", f"binding rejected: {error}")
+        self.queue.retry(queued)
+
+    def _forget(self, profile: Profile, pod: PodInfo, node: str) -> None:
+        for plugin in reversed(profile.reserve):
+            plugin.unreserve(pod, node)
+        placed = self.nodes.placed.get(pod.uid)
+        if placed is not None and placed.assumed:
+            self.nodes.remove_pod(pod.uid)
+            self._happened(contract.PodDeleted(pod, node))
+
+    def _fail(self, queued: QueuedPod, reason: str, message: str) -> None:
+        pod = self._pod_informer.get(queued.info.key) or queued.info.pod
+        recorder = self._recorders[queued.info.scheduler_name]
+        recorder.event(pod, "Warning", "FailedScheduling", message)
+        self._conditions.unschedulable(pod, reason, message)
+
+    # -- what the informers say -------------------------------------------------------------
+
+    def _happened(self, event: contract.ClusterEvent) -> None:
+        if self.queue.event(event):
+            self._work.set()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.nodes.remove_node(change.key.name)
+            return
+        difference = self.nodes.set_node(change.new)
+        if difference is None:
+            self._happened(contract.NodeAdded(change.new))
+            return
+        for event in _node_events(difference, change.new):
+            self._happened(event)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is not None and (new is None or identity(old) != identity(new)):
+            self._pod_gone(identity(old))
+        if new is None:
+            return
+        if new.is_terminal:
+            self._pod_gone(identity(new))
+        elif new.spec.node_name:
+            self._pod_placed(old, new)
+        elif not _is_pending(new):
+            self.queue.remove(identity(new))
+        elif new.spec.scheduler_name in self.profiles:
+            self._pod_pending(new)
+
+    def _pod_gone(self, uid: str) -> None:
+        self.queue.remove(uid)
+        self._conditions.forget(uid)
+        self._assumed_until.pop(uid, None)
+        placed = self.nodes.remove_pod(uid)
+        if placed is not None:
+            self._happened(contract.PodDeleted(placed.info, placed.node))
+
+    def _pod_placed(self, old: Pod | None, new: Pod) -> None:
+        uid = identity(new)
+        # Most updates are statuses; comparing is cheaper than computing everything again.
+        if (
+            old is not None
+            and old.spec == new.spec
+            and old.metadata.labels == new.metadata.labels
+            and uid in self.nodes.placed
+        ):
+            return
+        info = self._infos.of(new)
+        known = self.nodes.placed.get(uid)
+        is_news = known is None or known.assumed
+        is_other = known is not None and known.info.template != info.template
+        self.nodes.add_pod(info, new.spec.node_name)
+        self.queue.remove(uid)
+        self._conditions.forget(uid)
+        self._assumed_until.pop(uid, None)
+        if is_news:
+            self._happened(contract.PodAdded(info, new.spec.node_name))
+        elif is_other:
+            self._happened(contract.PodUpdated(info, new.spec.node_name))
+
+    def _pod_pending(self, new: Pod) -> None:
+        if identity(new) in self.nodes.placed:
+            return  # assumed: its binding is under way
+        self.queue.add(self._infos.of(new))
+        self._work.set()
+
+
+def _is_pending(pod: Pod) -> bool:
+    return not pod.spec.node_name and not pod.is_terminal and not pod.metadata.deletion_timestamp
+
+
+def _node_events(change: NodeChange, node: Node) -> list[contract.ClusterEvent]:
+    events: list[contract.ClusterEvent] = []
+    if change.allocatable:
+        events.append(contract.NodeAllocatableChanged(node))
+    if change.labels:
+        events.append(contract.NodeLabelsChanged(node))
+    if change.taints:
+        events.append(contract.NodeTaintsChanged(node))
+    if change.conditions:
+        events.append(contract.NodeConditionsChanged(node))
+    return events
+
+
+def _reserve_and_permit(profile: Profile, pod: PodInfo, node: str) -> Reject | Wait | None:
+    wait: Wait | None = None
+    at = ("", "")
+    try:
+        for plugin in profile.reserve:
+            at = (plugin.name, "Reserve")
+            refusal = plugin.reserve(pod, node)
+            if refusal is not None:
+                return Reject(refusal.reason)
+        for plugin in profile.permit:
+            at = (plugin.name, "Permit")
+            answer = plugin.permit(pod, node)
+            if isinstance(answer, Reject):
+                return answer
+            if isinstance(answer, Wait):
+                wait = answer if wait is None or answer.timeout_s < wait.timeout_s else wait
+    except Exception as e:
+        raise PluginError(*at, e) from e
+    return wait

@@ -1,0 +1,271 @@
+"""The running scheduler against a scripted API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from motley.api import status
+from motley.api.views.core import Event, Node
+from motley.api.views.pod import Pod
+from motley.client.decoding import Listing, ListMeta, WatchEvent
+from motley.lib.clock import SYSTEM
+from motley.scheduler import service
+from motley.scheduler.profiles import Configuration
+from motley.scheduler.service import Scheduler
+
+pytestmark = pytest.mark.looptime
+
+
+class LoopClock:
+    """The event loop's time, which looptime makes virtual."""
+
+    def now(self) -> float:
+        return 1_700_000_000.0 + self.monotonic()
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await SYSTEM.sleep(seconds)
+
+
+class FakeApi:
+    """Nodes and pods in memory, with the calls the scheduler makes."""
+
+    def __init__(self) -> None:
+        self.objects: dict[type, dict[tuple[str, str], Any]] = {Pod: {}, Node: {}}
+        self.watchers: list[tuple[type, asyncio.Queue[WatchEvent[Any]]]] = []
+        self.revision = 0
+        self.events: list[tuple[str, str]] = []
+        self.bindings: list[tuple[str, str]] = []
+        self.conditions: dict[str, dict[str, Any]] = {}
+        self.bind_errors: list[Exception] = []
+        self.silent_bindings = False  # answer, but never show the pod as bound
+        self.in_flight = self.most_in_flight = 0
+
+    def put(self, obj: Any) -> None:
+        kept = self.objects[type(obj)]
+        key = (obj.metadata.namespace, obj.metadata.name)
+        kind = "MODIFIED" if key in kept else "ADDED"
+        self._tell(kind, obj)
+        kept[key] = obj
+
+    def remove(self, obj: Any) -> None:
+        del self.objects[type(obj)][obj.metadata.namespace, obj.metadata.name]
+        self._tell("DELETED", obj)
+
+    def _tell(self, kind: str, obj: Any) -> None:
+        self.revision += 1
+        obj.metadata.resource_version = str(self.revision)
+        for cls, queue in self.watchers:
+            if cls is type(obj):
+                queue.put_nowait(WatchEvent(type=kind, object=obj))
+
+    def pod(self, name: str) -> Pod:
+        return self.objects[Pod]["default", name]
+
+    async def list(self, cls: type, **_: Any) -> Listing[Any]:
+        meta = ListMeta(resource_version=str(self.revision))
+        return Listing(metadata=meta, items=list(self.objects[cls].values()))
+
+    async def watch(self, cls: type, **_: Any) -> AsyncIterator[WatchEvent[Any]]:
+        queue: asyncio.Queue[WatchEvent[Any]] = asyncio.Queue()
+        self.watchers.append((cls, queue))
+        while True:
+            yield await queue.get()
+
+    async def create(self, cls: type, body: dict[str, Any], namespace: str = "") -> Any:
+        self.events.append((body["reason"], body["message"]))
+        return Event.of({"metadata": body["metadata"]})
+
+    async def patch(self, cls: type, name: str, namespace: str, body: Any, **_: Any) -> Any:
+        if cls is Pod:
+            self.conditions[name] = body["status"]["conditions"][0]
+
+    async def create_subresource(
+        self, cls: type, name: str, namespace: str, subresource: str, body: dict[str, Any]
+    ) -> dict[str, Any]:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await SYSTEM.sleep(0.01)
+        self.in_flight -= 1
+        if self.bind_errors:
+            raise self.bind_errors.pop(0)
+        pod = self.pod(name)
+        assert not pod.spec.node_name, "bound twice"
+        assert body["metadata"]["uid"] == pod.metadata.uid
+        node = body["target"]["name"]
+        self.bindings.append((name, node))
+        if not self.silent_bindings:
+            bound = Pod.of({"metadata": {}, "spec": {}})
+            bound.metadata, bound.spec = _copy(pod.metadata), _copy(pod.spec)
+            bound.spec.node_name = node
+            self.put(bound)
+        return {}
+
+
+def _copy(struct: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(struct)
+
+
+@asynccontextmanager
+async def running(api: FakeApi, **options: Any) -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(api, Configuration(), clock=LoopClock(), **options)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(scheduler.run())
+        try:
+            yield scheduler
+        finally:
+            task.cancel()
+
+
+async def until(condition: Any, timeout_s: float = 60.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await SYSTEM.sleep(0.005)
+
+
+async def test_pods_are_bound_and_counted_once(node, pod):
+    api = FakeApi()
+    api.put(node("a", cpu="1"))
+    api.put(node("b", cpu="1"))
+    async with running(api) as scheduler:
+        for i in range(4):
+            api.put(pod(f"p{i}", requests={"cpu": "500m"}))
+        await until(lambda: len(api.bindings) == 4)
+        await until(lambda: not any(p.assumed for p in scheduler.nodes.placed.values()))
+        assert sorted(node for _, node in api.bindings) == ["a", "a", "b", "b"]
+        assert scheduler.nodes.requested[0].tolist() == [1000, 1000]
+        await until(lambda: len(api.events) == 4)
+    assert {reason for reason, _ in api.events} == {"Scheduled"}
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_a_taint_goes(node, pod):
+    api = FakeApi()
+    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    api.put(node("a", taints=taint))
+    async with running(api):
+        api.put(pod("p"))
+        await until(lambda: api.conditions)
+        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        assert api.conditions["p"]["reason"] == "Unschedulable"
+        assert api.conditions["p"]["message"] == message
+        assert api.conditions["p"]["status"] == "False"
+        await until(lambda: ("FailedScheduling", message) in api.events)
+        api.put(node("a"))
+        await until(lambda: api.bindings == [("p", "a")])
+
+
+async def test_a_failed_binding_gives_the_room_back_and_is_tried_again(node, pod):
+    api = FakeApi()
+    api.bind_errors = [status.InternalError("store is gone"), status.Conflict("stale")]
+    api.put(node("a", cpu="1"))
+    async with running(api) as scheduler:
+        api.put(pod("p", requests={"cpu": "1"}))
+        await until(lambda: len(api.bind_errors) == 1)
+        await until(lambda: not scheduler.nodes.placed)
+        assert scheduler.nodes.requested[0].tolist() == [0]
+        await until(lambda: api.bindings == [("p", "a")])
+    assert ("FailedScheduling", "binding rejected: store is gone") in api.events
+
+
+async def test_a_pod_deleted_while_it_is_bound_is_forgotten(node, pod):
+    api = FakeApi()
+    api.bind_errors = [status.NotFound("gone")]
+    api.put(node("a"))
+    async with running(api) as scheduler:
+        api.put(pod("p"))
+        await until(lambda: not api.bind_errors)
+        await until(lambda: len(scheduler.queue) == 0)
+        assert not scheduler.nodes.placed
+
+
+async def test_pods_of_other_schedulers_and_ended_or_deleted_pods_are_left_alone(node, pod):
+    api = FakeApi()
+    api.put(node("a", cpu="2"))
+    foreign = pod("foreign", schedulerName="someone-else")
+    ended = pod("ended")
+    ended.status.phase = "Succeeded"
+    leaving = pod("leaving")
+    leaving.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    for each in (foreign, ended, leaving, pod("mine")):
+        api.put(each)
+    api.put(pod("theirs", node="a", requests={"cpu": "1"}, schedulerName="someone-else"))
+    async with running(api) as scheduler:
+        await until(lambda: api.bindings == [("mine", "a")])
+        await until(lambda: len(scheduler.queue) == 0)
+        assert scheduler.nodes.requested[0].tolist() == [1000]
+    assert api.bindings == [("mine", "a")]
+
+
+async def test_room_freed_by_a_deleted_or_ended_pod_wakes_the_waiting_one(node, pod):
+    api = FakeApi()
+    api.put(node("a", cpu="1"))
+    api.put(pod("first", node="a", requests={"cpu": "1"}))
+    async with running(api):
+        api.put(pod("second", requests={"cpu": "1"}))
+        await until(lambda: "second" in api.conditions)
+        api.remove(api.pod("first"))
+        await until(lambda: api.bindings == [("second", "a")])
+        api.put(pod("third", requests={"cpu": "1"}))
+        await until(lambda: "third" in api.conditions)
+        done = pod("second", node="a", requests={"cpu": "1"})
+        done.status.phase = "Succeeded"
+        api.put(done)
+        await until(lambda: ("third", "a") in api.bindings)
+
+
+async def test_a_restart_in_the_middle_of_a_burst_binds_everything_once(node, pod):
+    api = FakeApi()
+    for name in "abc":
+        api.put(node(name))
+    for i in range(200):
+        api.put(pod(f"p{i}"))
+    async with running(api):
+        await until(lambda: len(api.bindings) > 20)
+    survived = len(api.bindings)
+    assert survived < 200
+    api.watchers.clear()
+    async with running(api) as scheduler:
+        await until(lambda: len(api.bindings) == 200)
+        await until(lambda: len(scheduler.queue) == 0)
+    assert len({name for name, _ in api.bindings}) == 200
+
+
+async def test_bindings_are_concurrent_but_bounded(node, pod):
+    api = FakeApi()
+    api.put(node("a", pods="500", cpu="64"))
+    for i in range(150):
+        api.put(pod(f"p{i}"))
+    async with running(api):
+        await until(lambda: len(api.bindings) == 150)
+    assert 8 < api.most_in_flight <= 48
+
+
+async def test_an_assumption_that_is_never_confirmed_expires(node, pod, monkeypatch):
+    monkeypatch.setattr(service, "ASSUMED_MAX_S", 5.0)
+    api = FakeApi()
+    api.silent_bindings = True
+    api.put(node("a", cpu="1"))
+    async with running(api) as scheduler:
+        api.put(pod("p", requests={"cpu": "1"}))
+        await until(lambda: api.bindings == [("p", "a")])
+        assert scheduler.nodes.requested[0].tolist() == [1000]
+        api.silent_bindings = False
+        await until(lambda: len(api.bindings) == 2)
+        await until(lambda: not any(p.assumed for p in scheduler.nodes.placed.values()))
+
+
+async def test_decisions_are_kept_for_explanation(node, pod):
+    api = FakeApi()
+    api.put(node("a"))
+    async with running(api) as scheduler:
+        api.put(pod("p"))
+        await until(lambda: scheduler.decisions)
+        assert scheduler.decisions[0].node == "a"
+        assert scheduler.ready
