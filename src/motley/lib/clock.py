@@ -54,10 +54,15 @@ def rfc3339_micro(seconds: float) -> str:
 def parse_rfc3339(text: str) -> float:
     """Seconds since the epoch of a Kubernetes timestamp, with or without a fraction.
 
-    Raises ValueError when the text is no timestamp.
+    Raises ValueError when the text is no timestamp, or one without a time zone.
     """
     if "." in text:  # CRI and Go write nanoseconds; datetime holds six digits
         whole, _, rest = text.partition(".")
         digits = len(rest) - len(rest.lstrip("0123456789"))
+        if not digits:  # datetime would let this pass
+            raise ValueError(f"{text!r} has no digits in its fraction")
         text = f"{whole}.{rest[: min(digits, 6)]:0<6}{rest[digits:]}"
-    return datetime.fromisoformat(text).timestamp()
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return moment.timestamp()

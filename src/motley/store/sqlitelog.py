@@ -1,0 +1,301 @@
+"""The log in an SQLite file: all SQL is here, and nothing else is.
+
+One table, appended to only: each row is one change of one key and names the revision it replaces.
+That link makes an index by key needless. The latest state is what a scan leaves, the state before
+an event is one lookup away, and compaction follows the links backwards.
+
+Everything here blocks and belongs to one thread with one connection. The connection holds the
+file exclusively, so SQLite needs neither lock calls nor shared memory for a commit.
+
+Invariants: a row is never changed, only removed by compaction; above the compacted revision no row
+is missing; below it, exactly the rows that were current at that revision stay once `sweep` is done.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from motley.lib import journal
+from motley.store.contract import (
+    MAX_OPS,
+    Compacted,
+    Corrupt,
+    Event,
+    Failed,
+    Full,
+    Locked,
+    Record,
+    Revision,
+    Stamp,
+)
+
+log = journal.get(__name__)
+
+APPLICATION_ID = 0x4D6F746C  # "Motl": tells our file from any other SQLite file
+SCHEMA_VERSION = 1
+PER_REVISION = 1000  # row id = revision * this + place in the transaction: readable and ordered
+assert MAX_OPS < PER_REVISION
+PAGE_BYTES = 8192  # two Pods of usual size: at 4,096 one fills a page and wastes a fifth of it
+COLUMNS = 5
+ROWS = 4096  # per statement: SQLite takes at most 32,766 parameters
+
+_SCHEMA = f"""
+CREATE TABLE log (
+  id INTEGER PRIMARY KEY,      -- revision * {PER_REVISION} + place in the transaction
+  previous INTEGER NOT NULL,   -- revision that this change replaces, 0 when the key was absent
+  created INTEGER NOT NULL,    -- revision that created the key
+  key TEXT NOT NULL,
+  value BLOB                   -- NULL: deleted
+);
+CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO mark VALUES ('compacted', 0), ('swept', 0);
+"""
+
+# Every row with the row it replaces, when there is one. The + keeps SQLite from indexing the
+# whole log by key for the occasion: the range of row ids already leads to a handful of rows.
+_EVENTS = f"""
+SELECT new.id / {PER_REVISION}, new.key, new.value, new.created,
+       old.value, old.id / {PER_REVISION}, old.created
+FROM log AS new LEFT JOIN log AS old
+  ON new.previous > 0 AND +old.key = +new.key
+  AND old.id BETWEEN new.previous * {PER_REVISION} AND new.previous * {PER_REVISION} + {MAX_OPS}
+WHERE new.id BETWEEN ? AND ? ORDER BY new.id
+"""
+
+_SWEEP_REPLACED = f"""
+DELETE FROM log WHERE id IN (
+  SELECT old.id FROM log AS new CROSS JOIN log AS old  -- CROSS: in this order
+    ON +old.key = +new.key
+    AND old.id BETWEEN new.previous * {PER_REVISION} AND new.previous * {PER_REVISION} + {MAX_OPS}
+  WHERE new.previous > 0 AND new.id BETWEEN ? AND ?)
+"""
+_SWEEP_DELETED = "DELETE FROM log WHERE id BETWEEN ? AND ? AND value IS NULL"
+
+
+class Loaded(NamedTuple):
+    """What a file held when it was opened."""
+
+    latest: dict[str, Record]
+    revision: Revision
+    compacted: Revision
+
+
+def _ids(after: Revision, upto: Revision) -> tuple[int, int]:
+    """First and last row id of the revisions after one, up to another."""
+    return (after + 1) * PER_REVISION, upto * PER_REVISION + PER_REVISION - 1
+
+
+@contextlib.contextmanager
+def _failures(doing: str) -> Iterator[None]:
+    """SQLite's errors as the contract's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+        if name == "SQLITE_FULL":
+            raise Full(f"{doing}: no space left") from error
+        raise Failed(f"{doing}: {error} ({name})") from error
+
+
+class LogFile:
+    """An open log."""
+
+    def __init__(self, path: Path, *, quota_bytes: int = 0) -> None:
+        """Open or create. Raises `Locked`, or `Corrupt` before anything in the file is changed."""
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(path)
+        try:
+            self._db = self._open(quota_bytes)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        marks = dict(self._db.execute("SELECT name, revision FROM mark"))
+        self.compacted = Revision(marks["compacted"])
+        self._swept = Revision(marks["swept"])
+
+    def load(self) -> Loaded:
+        """The latest state: the whole log is read once, and its links are checked on the way."""
+        latest: dict[str, Record] = {}
+        revision = self.compacted  # rows of the newest revision may be gone after a sweep
+        rows = self._db.execute(
+            f"SELECT id / {PER_REVISION}, previous, created, key, value FROM log ORDER BY id"
+        )
+        try:
+            for at, previous, created, key, value in rows:
+                before = latest.get(key)
+                if before is None:
+                    linked = previous == 0 or previous <= self.compacted
+                else:
+                    linked = before.revision == previous
+                if not linked or (value is None and previous == 0):
+                    raise Corrupt(f"{self._path}: the history of {key} breaks at revision {at}")
+                if value is None:
+                    latest.pop(key, None)
+                else:
+                    latest[key] = Record(key, value, at, created)
+                revision = max(revision, at)
+        except sqlite3.DatabaseError as error:
+            raise Corrupt(f"{self._path}: {error}") from error
+        return Loaded(latest, Revision(revision), self.compacted)
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Write these events durably, all or none.
+
+        They go in as one statement, which is one transaction: stepping SQLite gives the
+        interpreter lock away, and a busy event loop is slow to hand it back.
+        """
+        values: list[int | str | bytes | None] = []
+        place, at = 0, Revision(0)
+        for event in events:
+            place = place + 1 if event.revision == at else 0
+            at = event.revision
+            previous = event.previous.revision if event.previous else 0
+            values += (at * PER_REVISION + place, previous, event.created, event.key, event.value)
+        with _failures("cannot write"):
+            if len(events) <= ROWS:
+                self._insert(values)
+                return
+            with self._transaction():
+                for begin in range(0, len(values), ROWS * COLUMNS):
+                    self._insert(values[begin : begin + ROWS * COLUMNS])
+
+    def read(self, after: Revision, upto: Revision, stamp: Stamp) -> list[Event]:
+        """The events after a revision up to another; raises `Compacted`."""
+        if after < self.compacted:
+            raise Compacted(self.compacted)
+        events = []
+        with _failures("cannot read"):
+            rows = self._db.execute(_EVENTS, _ids(after, upto)).fetchall()
+        for at, key, value, created, *old in rows:
+            previous = Record(key, *old) if old[1] is not None else None
+            shown = value if value is not None else stamp(old[0], at)
+            events.append(Event(at, key, value, previous, shown, created))
+        return events
+
+    def compact(self, revision: Revision) -> None:
+        """Declare everything before `revision` forgotten; `sweep` then removes it."""
+        if revision > self.compacted:
+            with _failures("cannot compact"):
+                self._db.execute(
+                    "UPDATE mark SET revision = ? WHERE name = 'compacted'", (revision,)
+                )
+            self.compacted = revision
+
+    def sweep(self, revisions: int) -> bool:
+        """Remove forgotten rows of the next few revisions. Returns whether more is left."""
+        if self._swept >= self.compacted:
+            return False
+        upto = Revision(min(self.compacted, self._swept + revisions))
+        ids = _ids(self._swept, upto)
+        with _failures("cannot compact"), self._transaction():
+            self._db.execute(_SWEEP_REPLACED, ids)
+            self._db.execute(_SWEEP_DELETED, ids)
+            self._db.execute("UPDATE mark SET revision = ? WHERE name = 'swept'", (upto,))
+        self._swept = upto
+        return upto < self.compacted
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and let go of both."""
+        try:
+            self._db.close()
+        finally:
+            os.close(self._lock)
+
+    def _insert(self, values: list[int | str | bytes | None]) -> None:
+        rows = ",".join(["(?,?,?,?,?)"] * (len(values) // COLUMNS))
+        self._db.execute(f"INSERT INTO log VALUES {rows}", values)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite ends some failed transactions by itself
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _open(self, quota_bytes: int) -> sqlite3.Connection:
+        # An empty database makes SQLite throw its write-ahead log away, data and all.
+        wal = self._path.with_name(self._path.name + "-wal")
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size == 0 and wal.exists() and wal.stat().st_size:
+            raise Corrupt(f"{self._path} is empty, but its write-ahead log is not")
+        db = sqlite3.connect(
+            self._path,
+            isolation_level=None,  # we say BEGIN where we mean it
+            cached_statements=512,  # one per number of rows in a group, up to its usual size
+            check_same_thread=False,  # opened in one thread, then given to the writer
+        )
+        try:
+            self._check(db)
+            _configure(db, quota_bytes)
+        except sqlite3.DatabaseError as error:
+            db.close()
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+                raise Full(f"cannot open {self._path}: no space left") from error
+            raise Corrupt(f"{self._path}: {error}") from error
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        """Refuse what is damaged or not ours; reads only."""
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; others keep theirs
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not tables:
+            return
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            raise Corrupt(f"{self._path} is an SQLite file, but not a Motley store")
+        if version != SCHEMA_VERSION:
+            raise Corrupt(
+                f"{self._path} has format {version}, this version of Motley reads {SCHEMA_VERSION}"
+            )
+        damage = [text for (text,) in db.execute("PRAGMA quick_check(3)")]
+        if damage != ["ok"]:
+            raise Corrupt(f"{self._path}: {'; '.join(damage)}")
+
+
+def _configure(db: sqlite3.Connection, quota_bytes: int) -> None:
+    """Durability settings, and the tables of a new file."""
+    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise Failed(f"this file system cannot hold a write-ahead log (journal mode {mode})")
+    db.execute("PRAGMA synchronous = FULL")
+    if quota_bytes:
+        (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+        db.execute(f"PRAGMA max_page_count = {max(1, quota_bytes // page_bytes)}")
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not tables:
+        # One transaction, the header fields included: a file is either new or complete.
+        db.executescript(
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID};"
+            f"PRAGMA user_version = {SCHEMA_VERSION}; {_SCHEMA} COMMIT;"
+        )
+
+
+def _lock(path: Path) -> int:
+    """Take the lock file, or say who has it. The kernel lets go when the process ends."""
+    name = path.with_name(path.name + ".lock")
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
+        owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise Locked(f"{path} is in use by process {owner or 'unknown'}") from error
+    except OSError:  # a full disk: the lock itself is held, only the note about it is missing
+        log.warning("cannot note the owner in the lock file", path=name)
+    return descriptor
