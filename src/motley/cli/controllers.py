@@ -1,0 +1,100 @@
+"""`motley controllers`: every controller in one process."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from motley.client import kubeconfig
+from motley.client.lease import LostLeadership
+from motley.client.rest import Client
+from motley.controllers import service
+from motley.lib import health, journal, tasks
+
+log = journal.get(__name__)
+
+
+@click.command(name="controllers")
+@click.option(
+    "--kubeconfig",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="How to reach the API server; $KUBECONFIG, ~/.kube/config or the pod's own by default.",
+)
+@click.option("--pod-cidr", default="10.244.0.0/16", show_default=True, help="The pod network.")
+@click.option(
+    "--node-cidr-mask-size",
+    "node_prefix",
+    default=24,
+    show_default=True,
+    help="Prefix length of a node's part of the pod network.",
+)
+@click.option(
+    "--node-monitor-grace-s",
+    type=click.FloatRange(min=1.0),
+    default=40.0,
+    show_default=True,
+    help="Silence after which a node counts as unreachable.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Work only while holding the lease kube-system/kube-controller-manager.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=10257,
+    show_default=True,
+    help="Loopback port of /healthz and /metrics; 0 for none.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+    show_default=True,
+)
+def command(
+    path: Path | None,
+    pod_cidr: str,
+    node_prefix: int,
+    node_monitor_grace_s: float,
+    leader_elect: bool,
+    health_port: int,
+    log_level: str,
+) -> None:
+    """Run the controllers in the foreground."""
+    journal.configure(log_level)
+    try:
+        options = service.Options(
+            pod_cidr=pod_cidr,
+            node_prefix=node_prefix,
+            node_monitor_grace_s=node_monitor_grace_s,
+            leader_elect=leader_elect,
+        )
+        config = kubeconfig.load(path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        tasks.run(_main(config, options, health_port))
+    except ExceptionGroup as failures:
+        known, other = failures.split((LostLeadership, OSError))
+        if known is None or other is not None:
+            raise
+        raise click.ClickException(_first(known)) from None
+
+
+async def _main(config: kubeconfig.Config, options: service.Options, health_port: int) -> None:
+    async with Client(config, user_agent="motley-controllers") as client:
+        manager = service.build(client, options)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(health.serve(health_port, manager.is_ready))
+            group.create_task(manager.run())
+
+
+def _first(errors: Exception) -> str:
+    error = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)

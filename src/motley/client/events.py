@@ -1,0 +1,201 @@
+"""Event objects: what `kubectl describe` shows as the story of an object.
+
+Recording never waits and never fails its caller: events go into a bounded queue and a
+background task writes them. The same event again within ten minutes becomes a count on the
+first, and an object that produces a flood is cut down, so that a crash loop cannot fill the store.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from motley.api import status
+from motley.api.views.base import Object
+from motley.api.views.core import Event
+from motley.client.rest import Client
+from motley.lib import clock as clocks
+from motley.lib import journal
+from motley.lib.clock import SYSTEM, Clock
+
+log = journal.get(__name__)
+
+_QUEUE = 1000
+_REMEMBERED = 4096  # client-go's correlator cache
+_AGGREGATE_S = 600.0  # client-go: repeats within 10 minutes count as one
+_BURST, _REFILL_S = 25, 300.0  # client-go's spam filter: 25 at once, then one per 5 minutes
+_MESSAGE_MAX = 1024  # the API's limit on an event's message
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An event already written."""
+
+    namespace: str
+    name: str
+    count: int
+    last: float
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """How many more events an object may have."""
+
+    tokens: float
+    filled: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """One occurrence, as taken from the caller."""
+
+    component: str
+    reference: dict[str, str]
+    type: str
+    reason: str
+    message: str
+    at: float
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (
+            self.component,
+            *self.reference.values(),
+            self.type,
+            self.reason,
+            self.message,
+        )
+
+
+class Source:
+    """One component's voice; what it says goes through the shared recorder."""
+
+    def __init__(self, recorder: "Recorder", component: str) -> None:
+        self._recorder = recorder
+        self._component = component
+
+    def event(
+        self, obj: Object, type: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Note that something happened to `obj`; returns at once."""
+        self._recorder.note(self._component, obj, type, reason, message)
+
+
+class Recorder:
+    """Writes events for one component; `run` it in a task group."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        host: str = "",
+        *,
+        clock: Clock = SYSTEM,
+        rng: Random | None = None,
+    ) -> None:
+        self._client = client
+        self._component = component
+        self._host = host
+        self._clock = clock
+        self._rng = rng or Random()
+        self._queue: asyncio.Queue[_Note] = asyncio.Queue(_QUEUE)
+        self._written: OrderedDict[tuple[str, ...], _Entry] = OrderedDict()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self.dropped = 0
+
+    def source(self, component: str) -> Source:
+        """The same recorder under another component's name, as `kubectl describe` shows it."""
+        return Source(self, component)
+
+    def event(
+        self, obj: Object, type: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Note that something happened to `obj`; returns at once."""
+        self.note(self._component, obj, type, reason, message)
+
+    def note(self, component: str, obj: Object, type: str, reason: str, message: str) -> None:
+        """Queue one occurrence for a component."""
+        reference = {
+            "apiVersion": obj.API_VERSION,
+            "kind": obj.KIND,
+            "namespace": obj.metadata.namespace,
+            "name": obj.metadata.name,
+            "uid": obj.metadata.uid,
+        }
+        note = _Note(component, reference, type, reason, message[:_MESSAGE_MAX], self._clock.now())
+        try:
+            self._queue.put_nowait(note)
+        except asyncio.QueueFull:
+            self.dropped += 1
+            if self.dropped % 100 == 1:
+                log.warning("events dropped, queue full", dropped=self.dropped, reason=reason)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            note = await self._queue.get()
+            try:
+                await self._write(note)
+            except status.ApiError as error:
+                # An event is a courtesy: a namespace that is going away refuses it, for one.
+                log.debug("event not written", reason=note.reason, error=error.message)
+
+    async def _write(self, note: _Note) -> None:
+        entry = self._written.get(note.identity)
+        if entry is not None and note.at - entry.last <= _AGGREGATE_S:
+            entry.count, entry.last = entry.count + 1, note.at
+            change = {"count": entry.count, "lastTimestamp": clocks.rfc3339(note.at)}
+            try:
+                await self._client.patch(Event, entry.name, entry.namespace, change)
+            except status.NotFound:
+                del self._written[note.identity]
+            else:
+                self._written.move_to_end(note.identity)
+                return
+        if not self._allowed(note):
+            return
+        created = await self._client.create(Event, self._document(note))
+        self._written[note.identity] = _Entry(
+            created.metadata.namespace, created.metadata.name, 1, note.at
+        )
+        while len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _allowed(self, note: _Note) -> bool:
+        subject = note.reference["uid"] or note.reference["name"]
+        bucket = self._buckets.setdefault(subject, _Bucket(_BURST, note.at))
+        self._buckets.move_to_end(subject)
+        while len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        bucket.tokens = min(_BURST, bucket.tokens + (note.at - bucket.filled) / _REFILL_S)
+        bucket.filled = note.at
+        if bucket.tokens < 1:
+            log.debug("event rate limited", object=note.reference["name"], reason=note.reason)
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def _document(self, note: _Note) -> dict[str, Any]:
+        stamp = clocks.rfc3339(note.at)
+        reference = {name: value for name, value in note.reference.items() if value}
+        return {
+            "metadata": {
+                # kubectl sorts and people recognise client-go's form: object name, then hex.
+                "name": f"{note.reference['name']}.{self._rng.randbytes(8).hex()}",
+                "namespace": note.reference["namespace"] or "default",
+            },
+            "involvedObject": reference,
+            "type": note.type,
+            "reason": note.reason,
+            "message": note.message,
+            "source": {
+                "component": note.component,
+                **({"host": self._host} if self._host else {}),
+            },
+            "reportingComponent": note.component,
+            "reportingInstance": self._host,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }

@@ -1,0 +1,241 @@
+"""HTTP to one API server: connections, credentials, retries, errors. Bytes in, bytes out.
+
+A server that says "later" (429, 503 with Retry-After) or cannot be reached is asked again a few
+times, with jitter.
+Invariant: a request that may have reached the server is repeated only when repeating it cannot do
+harm (GET).
+"""
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from random import Random
+from typing import Any
+from weakref import WeakSet
+
+import aiohttp
+import msgspec
+
+from motley.api import status
+from motley.client.kubeconfig import Config
+from motley.lib import journal
+from motley.lib.backoff import Backoff
+from motley.lib.clock import Clock
+
+log = journal.get(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
+_ATTEMPTS = 5
+_RETRY_AFTER_CAP_S = 30.0
+_IN_FLIGHT = 64  # requests at once; watches are not counted, they last
+_TOKEN_MAX_AGE_S = 60.0
+_CLOSE_STEPS, _CLOSE_STEP_S = 100, 0.01  # a peer that does not answer is left after a second
+
+
+class Transport:
+    """One aiohttp session; `open` and `close` it."""
+
+    def __init__(self, config: Config, user_agent: str, clock: Clock, rng: Random) -> None:
+        self._config = config
+        self._user_agent = user_agent
+        self._clock = clock
+        self._rng = rng
+        self._http: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._token = ""
+        self._token_read = float("-inf")
+
+    def open(self) -> None:
+        """Make the session; raises ConfigError when its certificates are not usable."""
+        connector = aiohttp.TCPConnector(
+            ssl=self._config.ssl_context() or False, limit=0, socket_factory=self._socket
+        )
+        self._http = aiohttp.ClientSession(
+            connector=connector,
+            # Compression costs more than the loopback or a rack's network does.
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def close(self) -> None:
+        """Close every connection and wait until they are: TLS says goodbye before it goes."""
+        if self._http is None:
+            return
+        await self._http.close()
+        self._http = None
+        for _ in range(_CLOSE_STEPS):
+            if all(sock.fileno() == -1 for sock in self._sockets):
+                break
+            await self._clock.sleep(_CLOSE_STEP_S)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> bytes:
+        """The answer's bytes; raises the ApiError the server answered with."""
+        data = None if body is None else msgspec.json.encode(body)
+        backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
+        while True:
+            try:
+                return await self._once(method, path, data, params, content_type, timeout_s)
+            except status.ApiError as error:
+                wait_s = _retry_wait_s(error, method, backoff)
+                if wait_s is None:
+                    raise
+                log.debug("request retried", method=method, path=path, error=error.message)
+                await self._clock.sleep(wait_s)
+
+    async def lines(
+        self, path: str, params: Mapping[str, str], silence_s: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of a GET that lasts, until the server ends it or is silent for `silence_s`.
+
+        Raises ServiceUnavailable when the connection breaks.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=silence_s
+        )
+        try:
+            async with self._session.request(
+                "GET",
+                self._config.server + path,
+                params=params,
+                headers=self._headers(),
+                timeout=timeout,
+                server_hostname=self._config.tls_server_name,
+            ) as response:
+                if response.status != 200:
+                    raise _error(response, await response.read())
+                async for line in _lines(response.content):
+                    yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise status.ServiceUnavailable(f"watch {path}: {_reason(error)}") from error
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        params: Mapping[str, str] | None,
+        content_type: str,
+        timeout_s: float,
+    ) -> bytes:
+        headers = self._headers()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
+        async with self._slots:
+            try:
+                async with self._session.request(
+                    method,
+                    self._config.server + path,
+                    params=params,
+                    data=data,
+                    headers=headers,
+                    timeout=timeout,
+                    server_hostname=self._config.tls_server_name,
+                ) as response:
+                    answer = await response.read()
+                    if response.status >= 400:
+                        raise _error(response, answer)
+                    return answer
+            except aiohttp.ClientConnectorError as error:
+                raise _Unreached(f"{self._config.server}: {_reason(error)}") from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _Interrupted(f"{method} {path}: {_reason(error)}") from error
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            raise RuntimeError("the client is used outside its `async with` block")
+        return self._http
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        config = self._config
+        if config.token_file is not None:
+            now = self._clock.monotonic()
+            if now - self._token_read > _TOKEN_MAX_AGE_S:
+                self._token, self._token_read = config.token_file.read_text().strip(), now
+            headers["Authorization"] = f"Bearer {self._token}"
+        elif config.token:
+            headers["Authorization"] = f"Bearer {config.token}"
+        elif config.username is not None:
+            pair = f"{config.username}:{config.password or ''}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        return headers
+
+    def _socket(self, address: Any) -> socket.socket:
+        sock = _keepalive_socket(address)
+        self._sockets.add(sock)
+        return sock
+
+
+class _Unreached(status.ServiceUnavailable):
+    """No connection was made, so nothing happened: any request may be repeated."""
+
+
+class _Interrupted(status.GatewayTimeout):
+    """The connection broke or timed out after the request left: only a GET may be repeated."""
+
+
+def _retry_wait_s(error: status.ApiError, method: str, backoff: Backoff) -> float | None:
+    """Seconds to wait before trying again, or None when the caller must decide."""
+    if backoff.attempt >= _ATTEMPTS - 1:
+        return None
+    if isinstance(error, _Unreached) or (isinstance(error, _Interrupted) and method == "GET"):
+        return backoff.next()
+    later = isinstance(error, status.TooManyRequests | status.ServiceUnavailable)
+    if later and error.retry_after_s is not None:
+        return min(float(error.retry_after_s), _RETRY_AFTER_CAP_S) + backoff.next()
+    return None
+
+
+def _error(response: aiohttp.ClientResponse, body: bytes) -> status.ApiError:
+    try:
+        document = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != "Status":
+        text = body[:500].decode(errors="replace").strip()
+        document = {"message": f"{response.method} {response.url.path}: {response.status} {text}"}
+    error = status.from_status(document, response.status)
+    header = response.headers.get("Retry-After", "")
+    if error.retry_after_s is None and header.isdigit():
+        error.retry_after_s = int(header)
+    return error
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines of any length; what remains after the last newline is a broken line."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _keepalive_socket(address: Any) -> socket.socket:
+    """A silent peer is noticed within half a minute, although a watch may be quiet for ten."""
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family=family, type=kind, proto=protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setblocking(False)
+    return sock

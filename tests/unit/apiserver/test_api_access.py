@@ -1,0 +1,114 @@
+"""Who may do what, and how refusals are worded."""
+
+import pytest
+
+PODS = "/api/v1/namespaces/demo/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+async def test_the_unknown_see_health_and_version_only(api):
+    for path in ("/healthz", "/livez", "/readyz", "/version"):
+        assert (await api.get(path, token="")).code == 200
+    refused = await api.get("/api", token="")
+    assert refused.code == 403
+    assert refused.message == 'forbidden: User "system:anonymous" cannot get path "/api"'
+
+
+async def test_wrong_credentials_are_refused_everywhere(api):
+    refused = await api.get("/healthz", token="stolen")
+
+    assert (refused.code, refused.json["reason"]) == (401, "Unauthorized")
+
+
+async def test_known_users_may_discover_but_nothing_more(api):
+    assert (await api.get("/apis", token="alice")).code == 200
+    one = await api.get(f"{PODS}/x", token="alice")
+    many = await api.get("/apis/apps/v1/deployments", token="alice")
+    sub = await api.get(f"{PODS}/x/log", token="alice")
+
+    assert one.code == many.code == sub.code == 403
+    assert one.message == (
+        'pods "x" is forbidden: User "alice" cannot get resource "pods" in API group "" '
+        'in the namespace "demo"'
+    )
+    assert many.message == (
+        'deployments.apps is forbidden: User "alice" cannot list resource "deployments" '
+        'in API group "apps" at the cluster scope'
+    )
+    assert 'resource "pods/log"' in sub.message
+
+
+async def test_the_scheduler_binds_but_reads_no_secrets(api, a_pod):
+    await api.create(PODS, a_pod())
+    binding = {"metadata": {"name": "p"}, "target": {"name": "node-1"}}
+
+    assert (await api.get("/api/v1/nodes", token="scheduler")).code == 200
+    assert (await api.create(f"{PODS}/p/binding", binding, token="scheduler")).code == 201
+    assert (await api.get("/api/v1/secrets", token="scheduler")).code == 403
+    assert (await api.create(PODS, a_pod("q"), token="scheduler")).code == 403
+
+
+async def test_the_proxy_only_reads(api):
+    services = "/api/v1/namespaces/demo/services"
+
+    assert (await api.get("/api/v1/services", token="proxy")).code == 200
+    assert (await api.get("/apis/discovery.k8s.io/v1/endpointslices", token="proxy")).code == 200
+    assert (await api.create(services, {"metadata": {"name": "a"}}, token="proxy")).code == 403
+
+
+@pytest.fixture
+async def nodes(api, a_pod):
+    """Two nodes with a pod each; the first pod uses the Secret `mine`."""
+    for name in ("node-1", "node-2"):
+        await api.create("/api/v1/nodes", {"metadata": {"name": name}})
+    volumes = [{"name": "v", "secret": {"secretName": "mine"}}]
+    await api.create(PODS, a_pod("here", nodeName="node-1", volumes=volumes))
+    await api.create(PODS, a_pod("there", nodeName="node-2"))
+    for name in ("mine", "theirs"):
+        await api.create("/api/v1/namespaces/demo/secrets", {"metadata": {"name": name}})
+    return api
+
+
+async def test_a_node_reports_on_itself_and_its_pods_only(nodes):
+    status = {"status": {"phase": "Running"}}
+
+    async def patch(url: str) -> int:
+        return (await nodes.patch(url, status, token="node-1")).code
+
+    assert await patch("/api/v1/nodes/node-1/status") == 200
+    assert await patch("/api/v1/nodes/node-2/status") == 403
+    assert await patch(f"{PODS}/here/status") == 200
+    assert await patch(f"{PODS}/there/status") == 403
+    assert await patch(f"{PODS}/nowhere/status") == 404
+    assert (await nodes.delete(f"{PODS}/there", token="node-1")).code == 403
+    assert (await nodes.delete(f"{PODS}/here", token="node-1")).code == 200
+    assert (await nodes.delete("/api/v1/nodes/node-1", token="node-1")).code == 403
+
+
+async def test_a_node_watches_its_own_pods_only(nodes):
+    mine = "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1"
+    theirs = "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-2"
+
+    assert (await nodes.get(mine, token="node-1")).code == 200
+    assert (await nodes.get(theirs, token="node-1")).code == 403
+    refused = await nodes.get("/api/v1/pods", token="node-1")
+    assert refused.message.endswith(
+        "node: can only list/watch pods with spec.nodeName field selector"
+    )
+
+
+async def test_a_node_reads_secrets_of_its_pods_only(nodes):
+    secrets = "/api/v1/namespaces/demo/secrets"
+
+    assert (await nodes.get(f"{secrets}/mine", token="node-1")).code == 200
+    assert (await nodes.get(f"{secrets}/theirs", token="node-1")).code == 403
+    assert (await nodes.get(secrets, token="node-1")).code == 403
+
+
+async def test_a_node_renews_its_own_lease_only(nodes):
+    own = {"metadata": {"name": "node-1"}, "spec": {"holderIdentity": "node-1"}}
+
+    assert (await nodes.create(LEASES, own, token="node-1")).code == 201
+    assert (await nodes.get(f"{LEASES}/node-2", token="node-1")).code == 403
+    elsewhere = "/apis/coordination.k8s.io/v1/namespaces/demo/leases"
+    assert (await nodes.create(elsewhere, own, token="node-1")).code == 403
