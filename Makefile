@@ -8,6 +8,10 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin/
 
+# Images are made once for every cluster of this checkout; kubectl is fetched where it is missing.
+export MOTLEY_IMAGE_CACHE ?= $(CURDIR)/.cache/images
+export PATH := $(CURDIR)/.cache/bin:$(PATH)
+
 .PHONY: help setup up down clean-cluster check test bench
 
 help: ## Show this list
@@ -21,19 +25,19 @@ up: setup ## Start a cluster on this machine and call the hello example through 
 	@$(RUN)motley demo
 
 down: ## Stop the cluster; its data stays
-	@test -x $(RUN)motley && $(RUN)motley down || echo "nothing is installed, so nothing runs"
+	@if test -x $(RUN)motley; then $(RUN)motley down; else echo "nothing is installed, so nothing runs"; fi
 
 clean-cluster: ## Stop the cluster and delete its data, after asking
-	@$(RUN)motley down --delete-data
+	@if test -x $(RUN)motley; then $(RUN)motley down --delete-data; else echo "nothing is installed"; fi
 
 check: setup ## Format, lint, types, layers
 	@$(RUN)ruff format --check .
 	@$(RUN)ruff check .
 	@$(RUN)mypy
-	@$(RUN)lint-imports --no-logo 2>/dev/null || $(RUN)lint-imports
+	@$(RUN)lint-imports
 
 test: check ## Everything: checks, unit, contract, client, node and cluster tests
 	@$(RUN)pytest
 
 bench: setup ## Print the figures of every benchmark, quickly
-	@for script in bench/[a-z]*.py; do $(RUN)python $$script --quick || exit 1; done
+	@for script in $(filter-out bench/figures.py,$(wildcard bench/*.py)); do $(RUN)python $$script --quick || exit 1; done

@@ -35,7 +35,7 @@ def test_everything_lies_below_our_own_directory():
     assert "io.containerd.internal.v1.opt" in file["disabled_plugins"]
 
 
-@pytest.mark.parametrize(("version", "key"), [((2, 0), "bin_dir"), ((2, 2), "bin_dirs")])
+@pytest.mark.parametrize(("version", "key"), [((2, 0), "bin_dir"), ((2, 1), "bin_dirs")])
 def test_containerd_2_gets_its_own_format(version, key):
     file = tomllib.loads(render(Machine(version=version), LAYOUT))
     assert file["version"] == 3

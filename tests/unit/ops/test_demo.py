@@ -1,9 +1,12 @@
+import asyncio
 from collections import Counter
 
 import msgspec
+import pytest
 
-from motley.api.views import apps
+from motley.api.views import apps, core
 from motley.ops import demo
+from motley.ops.failure import Failure
 
 
 def deployment(**status):
@@ -52,3 +55,38 @@ def test_pods_that_did_not_answer_are_shown_too():
         for n in ("b", "a")
     ]
     assert list(demo.rows(pods, Counter({"b": 4}))) == [("a", "m", "1", 0), ("b", "m", "1", 4)]
+
+
+async def serve(answers):
+    """A server on loopback that gives these answers in turn, the last one for ever."""
+    left = list(answers)
+
+    async def handle(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        name = left.pop(0) if len(left) > 1 else left[0]
+        if name:
+            body = f"hello from {name}\n"
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.close()
+
+    return await asyncio.start_server(handle, "127.0.0.1", 0)
+
+
+def service_at(server):
+    port = server.sockets[0].getsockname()[1]
+    return core.Service.of(
+        {"metadata": {}, "spec": {"clusterIP": "127.0.0.1", "ports": [{"port": port}]}}
+    )
+
+
+async def test_calls_are_counted_once_every_pod_has_answered():
+    async with await serve(["", "a", "a", "b", *["a", "b"] * 10]) as server:
+        answers = await demo.call_service(service_at(server), pods=2)
+    assert answers == {"a": 5, "b": 5}
+
+
+async def test_a_service_that_never_answers_is_a_failure(monkeypatch):
+    monkeypatch.setattr(demo, "FIRST_ANSWER_S", 0.3)
+    async with await serve([""]) as server:
+        with pytest.raises(Failure, match="does not answer"):
+            await demo.call_service(service_at(server), pods=1)

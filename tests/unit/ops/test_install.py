@@ -45,6 +45,14 @@ def test_one_line_sources_are_understood_as_well():
     )
 
 
+def test_a_cloud_image_names_a_list_of_mirrors():
+    stanza = "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/{}.list\nSuites: {}\n"
+    sources = "\n".join(
+        [stanza.format("debian-security", "bookworm-security"), stanza.format("debian", "bookworm")]
+    )
+    assert install.for_suite(sources, "trixie") == stanza.format("debian", "trixie")
+
+
 def test_sources_without_debian_are_an_error():
     with pytest.raises(Failure, match="no entry for Debian"):
         install.for_suite("", "trixie")

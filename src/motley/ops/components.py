@@ -1,0 +1,130 @@
+"""The processes of a cluster: how each is started, what it needs, how it says that it is ready."""
+
+from motley import __version__
+from motley.ops import containerd, spawning
+from motley.ops.certificates import Credentials
+from motley.ops.config import Config
+from motley.ops.supervision import Spec
+
+CONTAINERD = "containerd"
+APISERVER = "apiserver"
+NODE = "node"
+# One of each per cluster: after a crash nobody should wait for the lease of the dead one.
+_ALONE = ("--no-leader-elect",)
+
+
+def layout(config: Config) -> containerd.Layout:
+    """Where the cluster's containerd keeps its files."""
+    return containerd.Layout(config.root / "containerd", config.root / "cni")
+
+
+def specs(config: Config, credentials: Credentials) -> list[Spec]:
+    """Every component, in the order they come up."""
+    return [
+        runtime(config),
+        _motley(
+            APISERVER,
+            {
+                "data-dir": config.root / "apiserver",
+                "bind": "0.0.0.0",
+                "port": config.api_port,
+                "service-cluster-ip-range": config.service_cidr,
+                "advertise-address": config.node_ip,
+            },
+            config,
+            probe=f"https://127.0.0.1:{config.api_port}/readyz",
+        ),
+        _motley(
+            "controllers",
+            {
+                "kubeconfig": credentials.kubeconfig("controllers"),
+                "pod-cidr": config.pod_cidr,
+                "health-port": config.controllers_health_port,
+            },
+            config,
+            flags=_ALONE,
+            probe=_health(config.controllers_health_port),
+            after=(APISERVER,),
+        ),
+        _motley(
+            "scheduler",
+            {
+                "kubeconfig": credentials.kubeconfig("scheduler"),
+                "health-port": config.scheduler_health_port,
+            },
+            config,
+            flags=_ALONE,
+            probe=_health(config.scheduler_health_port),
+            after=(APISERVER,),
+        ),
+        _motley(
+            NODE,
+            {
+                "kubeconfig": credentials.kubeconfig("node"),
+                "name": config.node_name,
+                "runtime-endpoint": f"unix://{layout(config).socket}",
+                "root": config.root / "node",
+                "node-ip": config.node_ip,
+                "port": config.node_port,
+                "client-ca": credentials.ca,
+                "tls-cert": credentials.node_cert,
+                "tls-key": credentials.node_key,
+                "cluster-dns": config.cluster_dns,
+                "cluster-domain": config.cluster_domain,
+                "cluster-cidr": config.pod_cidr,
+                "service-cidr": config.service_cidr,
+                "cni-conf-dir": layout(config).cni_conf_dir,
+                "bridge": config.bridge,
+                "cgroup-root": config.cgroup_root,
+                "health-port": config.node_health_port,
+            },
+            config,
+            probe=_health(config.node_health_port),
+            after=(CONTAINERD, APISERVER),
+        ),
+        _motley(
+            "proxy",
+            {
+                "kubeconfig": credentials.kubeconfig("proxy"),
+                "node-name": config.node_name,
+                "table": config.table,
+                "bridge": config.bridge,
+                "dns-address": config.cluster_dns,
+                "service-cidr": config.service_cidr,
+                "cluster-cidr": config.pod_cidr,
+                "cluster-domain": config.cluster_domain,
+                "health-port": config.proxy_health_port,
+            },
+            config,
+            probe=_health(config.proxy_health_port),
+            after=(APISERVER,),
+        ),
+    ]
+
+
+def runtime(config: Config) -> Spec:
+    """containerd alone: first to come, last to go."""
+    files = layout(config)
+    return Spec(
+        name=CONTAINERD,
+        command=("containerd", "--config", str(files.config)),
+        probe=f"unix:{files.socket}",
+    )
+
+
+def _health(port: int) -> str:
+    return f"http://127.0.0.1:{port}/healthz"
+
+
+def _motley(
+    name: str,
+    options: dict[str, object],
+    config: Config,
+    *,
+    probe: str,
+    after: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
+) -> Spec:
+    given = [*(f"--{option}={value}" for option, value in options.items()), *flags]
+    command = spawning.motley(name, *given, f"--log-level={config.log_level}")
+    return Spec(name=name, command=command, probe=probe, after=after, version=__version__)

@@ -1,0 +1,222 @@
+"""What a cluster on this machine is like, remembered in ROOT/config.json.
+
+Options given once to `motley up` hold until others are given, so every later command needs only
+the root directory. What a cluster's objects already contain (address ranges, the node's name)
+cannot change under them.
+"""
+
+import hashlib
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from motley.ops import statefile
+from motley.ops.failure import Failure
+
+DEFAULT_ROOT = Path("/var/lib/motley")
+# An address that is never reached: only the kernel's choice of a source address is asked for.
+_ELSEWHERE = ("192.0.2.1", 9)
+_FIXED = ("node_name", "pod_cidr", "service_cidr", "cluster_dns", "cluster_domain")
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    """One cluster; every field but `root` has an option of `motley up`."""
+
+    root: Path = DEFAULT_ROOT
+    node_name: str = ""
+    node_ip: str = ""
+    api_port: int = 6443
+    port_base: int = 10240
+    pod_cidr: str = "10.244.0.0/16"
+    service_cidr: str = "10.96.0.0/16"
+    cluster_dns: str = "10.96.0.10"
+    cluster_domain: str = "cluster.local"
+    bridge: str = "motley0"
+    table: str = "motley"
+    log_level: str = "info"
+    image_cache: str = ""  # where image archives are kept; empty: below the root
+    is_node_ip_found: bool = False  # found, not given: found again when it is gone
+    netns: int = 0  # inode of the network namespace the cluster lives in
+
+    # Ports are Kubernetes' own (10248 … 10259) when the base is 10240.
+
+    @property
+    def node_health_port(self) -> int:
+        """The node agent's health endpoint."""
+        return self.port_base + 8
+
+    @property
+    def node_port(self) -> int:
+        """The node agent's HTTPS port, for logs and exec."""
+        return self.port_base + 10
+
+    @property
+    def proxy_health_port(self) -> int:
+        """The service proxy's health endpoint."""
+        return self.port_base + 16
+
+    @property
+    def controllers_health_port(self) -> int:
+        """The controllers' health endpoint."""
+        return self.port_base + 17
+
+    @property
+    def scheduler_health_port(self) -> int:
+        """The scheduler's health endpoint."""
+        return self.port_base + 19
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """Every TCP port the cluster listens on, and who does."""
+        return {
+            self.api_port: "apiserver",
+            self.node_health_port: "node",
+            self.node_port: "node",
+            self.proxy_health_port: "proxy",
+            self.controllers_health_port: "controllers",
+            self.scheduler_health_port: "scheduler",
+        }
+
+    @property
+    def cgroup_root(self) -> str:
+        """The cgroup of all pods; its name is the cluster's own."""
+        if self.root == DEFAULT_ROOT:
+            return "/motley"
+        return f"/motley-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
+
+    @property
+    def service_address(self) -> str:
+        """The `kubernetes` Service: first address of the service range."""
+        return str(ipaddress.ip_network(self.service_cidr)[1])
+
+    @property
+    def run(self) -> Path:
+        """The supervisor's files."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """One log per component."""
+        return self.root / "logs"
+
+    @property
+    def images(self) -> Path:
+        """Archives of the images Motley makes."""
+        return Path(self.image_cache) if self.image_cache else self.root / "images"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.root / "apiserver" / "admin.kubeconfig"
+
+    def save(self) -> None:
+        """Remember it."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o755)
+        statefile.write(_file(self.root), self)
+
+
+def _file(root: Path) -> Path:
+    return root / "config.json"
+
+
+def load(root: Path) -> Config | None:
+    """The cluster remembered under a root directory; None when there is none."""
+    try:
+        document = msgspec.json.decode(_file(root).read_bytes())
+        return msgspec.convert({**document, "root": str(root)}, Config, dec_hook=_decode)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{_file(root)} cannot be read: {error}") from None
+
+
+def _decode(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+def resolve(root: Path, given: Mapping[str, Any]) -> Config:
+    """The remembered cluster with the given options, or a new one."""
+    remembered = load(root)
+    options = {name: value for name, value in given.items() if value is not None}
+    if remembered is not None:
+        _refuse_changes(remembered, options)
+    config = msgspec.structs.replace(remembered or Config(root=root), **options)
+    if not config.node_name:
+        config = msgspec.structs.replace(config, node_name=host_name())
+    if "node_ip" in options:
+        config = msgspec.structs.replace(config, is_node_ip_found=False)
+    elif not config.node_ip or (config.is_node_ip_found and not is_local(config.node_ip)):
+        config = msgspec.structs.replace(
+            config, node_ip=host_address(config.pod_cidr), is_node_ip_found=True
+        )
+    config = msgspec.structs.replace(config, netns=current_netns())
+    check(config)
+    return config
+
+
+def _refuse_changes(remembered: Config, options: Mapping[str, Any]) -> None:
+    for name in _FIXED:
+        before = getattr(remembered, name)
+        if name in options and before and options[name] != before:
+            raise Failure(
+                f"this cluster was made with {name.replace('_', '-')} {before}; "
+                f"its objects depend on it",
+                f"Keep it, or start anew: motley down --delete-data --root {remembered.root}",
+            )
+
+
+def check(config: Config) -> None:
+    """Refuse what cannot work, before anything is started."""
+    try:
+        pods = ipaddress.ip_network(config.pod_cidr)
+        services = ipaddress.ip_network(config.service_cidr)
+        dns = ipaddress.ip_address(config.cluster_dns)
+        ipaddress.ip_address(config.node_ip)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    if pods.overlaps(services):
+        raise Failure(f"pod range {pods} and service range {services} overlap")
+    if dns not in services:
+        raise Failure(f"cluster DNS {dns} is not in the service range {services}")
+    if len(config.bridge) > 15:
+        raise Failure(f"bridge name {config.bridge} is longer than the kernel's 15 characters")
+    if not 1024 <= config.port_base <= 65000:
+        raise Failure(f"port base {config.port_base} is not between 1024 and 65000")
+
+
+def host_name() -> str:
+    """The machine's name as a node's name may be: lower case letters, digits, dots, dashes."""
+    name = re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip(".-")
+    return name or "node"
+
+
+def host_address(pod_cidr: str) -> str:
+    """The address other machines reach this one by; else the pod network's own gateway."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+            return str(probe.getsockname()[0])
+        except OSError:
+            # No way out of this machine. The bridge's first address always exists on it.
+            return str(ipaddress.ip_network(pod_cidr)[1])
+
+
+def is_local(address: str) -> bool:
+    """Whether this machine, in this network namespace, has the address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def current_netns() -> int:
+    """The network namespace we are in."""
+    return os.stat("/proc/self/ns/net").st_ino

@@ -1,0 +1,115 @@
+"""The cluster at a glance: its processes from the kernel, its objects from the API.
+
+What the supervisor last wrote is checked against the kernel, because it may have been killed since.
+"""
+
+import asyncio
+
+import aiohttp
+import msgspec
+
+from motley.api import status
+from motley.api.views import core, pod
+from motley.client import kubeconfig, rest
+from motley.lib import clock
+from motley.ops import processes, statefile
+from motley.ops.config import Config
+from motley.ops.supervision import ALIVE, Phase
+
+_API_S = 3.0
+
+
+class Component(msgspec.Struct, rename="camel"):
+    """One process of the cluster."""
+
+    name: str
+    pid: int | None
+    state: str
+    restarts: int = 0
+    since: str = ""
+    rss_bytes: int = 0
+    reason: str = ""
+    log: str = ""
+
+
+class Supervisor(msgspec.Struct, rename="camel"):
+    """The process that restarts the others."""
+
+    pid: int | None = None
+    state: str = Phase.STOPPED.value
+    rss_bytes: int = 0
+
+
+class Cluster(msgspec.Struct, rename="camel"):
+    """What the API server says."""
+
+    server: str
+    version: str
+    kubeconfig: str
+    nodes: int
+    nodes_ready: int
+    pods: int
+    pods_ready: int
+
+
+class Overview(msgspec.Struct, rename="camel"):
+    """Everything `motley status` knows."""
+
+    root: str
+    is_running: bool = msgspec.field(default=False, name="running")
+    supervisor: Supervisor = msgspec.field(default_factory=Supervisor)
+    components: list[Component] = []
+    cluster: Cluster | None = None
+
+
+async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overview:
+    """Look at a cluster."""
+    state = statefile.read_state(config.run / "state.json")
+    seen = Overview(root=str(config.root))
+    if state.is_supervised and state.supervisor:
+        pid = state.supervisor.pid
+        seen.supervisor = Supervisor(pid, Phase.RUNNING.value, processes.rss_bytes(pid))
+    seen.components = [_component(config, one) for one in state.components]
+    running = [c for c in seen.components if c.state == Phase.RUNNING.value]
+    seen.is_running = bool(running) and len(running) == len(seen.components)
+    seen.is_running = seen.is_running and state.is_supervised
+    if any(c.name == "apiserver" and c.pid for c in seen.components):
+        seen.cluster = await _ask(config, source)
+    return seen
+
+
+def _component(config: Config, one: statefile.ComponentState) -> Component:
+    process = one.process
+    state = one.state
+    if process is None and state in {phase.value for phase in ALIVE}:
+        state = Phase.STOPPED.value  # it ended after the last word of the supervisor
+    return Component(
+        name=one.name,
+        pid=process.pid if process else None,
+        state=state,
+        restarts=one.restarts,
+        since=one.since,
+        rss_bytes=processes.rss_bytes(process.pid) if process else 0,
+        reason=one.reason,
+        log=str(config.logs / f"{one.name}.log"),
+    )
+
+
+async def _ask(config: Config, source: clock.Clock) -> Cluster | None:
+    try:
+        credentials = kubeconfig.load(config.admin_kubeconfig)
+        async with asyncio.timeout(_API_S), rest.Client(credentials, clock=source) as client:
+            version = await client.raw("GET", "/version")
+            nodes = (await client.list(core.Node)).items
+            pods = (await client.list(pod.Pod)).items
+    except (TimeoutError, OSError, aiohttp.ClientError, status.ApiError, kubeconfig.ConfigError):
+        return None
+    return Cluster(
+        server=credentials.server,
+        version=str(version.get("gitVersion", "")),
+        kubeconfig=str(config.admin_kubeconfig),
+        nodes=len(nodes),
+        nodes_ready=sum(node.is_ready for node in nodes),
+        pods=len(pods),
+        pods_ready=sum(one.is_ready for one in pods),
+    )

@@ -1,0 +1,148 @@
+"""`motley up`: from nothing to a Ready node, step by step, each step idempotent.
+
+Every step first looks whether its work is done, so a second `up` changes nothing and is quick,
+and an `up` after any kind of crash goes on where the last one stopped. Components run under the
+supervisor; this command only says which, and watches until they are ready.
+
+Invariant: `up` deploys nothing; what runs in the cluster is what its users put there.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from motley.api import status
+from motley.api.views import core
+from motley.client import kubeconfig, rest
+from motley.lib import clock
+from motley.ops import (
+    certificates,
+    components,
+    containerd,
+    images,
+    install,
+    preflight,
+    remains,
+    rootfs,
+)
+from motley.ops.cluster import POLL_S, READY_S, Cluster
+from motley.ops.config import Config
+from motley.ops.failure import Failure
+from motley.ops.progress import Progress
+from motley.ops.supervision import Spec
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def with_generations(
+    specs: Sequence[Spec], before: Sequence[Spec], replaced: Callable[[Spec], bool]
+) -> list[Spec]:
+    """The specs to ask for now: those to be replaced count one generation up."""
+    last = {spec.name: spec.generation for spec in before}
+    return [
+        msgspec.structs.replace(spec, generation=last.get(spec.name, 0) + replaced(spec))
+        for spec in specs
+    ]
+
+
+async def up(
+    config: Config,
+    progress: Progress,
+    *,
+    restart: bool = False,
+    source: clock.Clock = clock.SYSTEM,
+) -> None:
+    """Bring the cluster up and wait until its node is Ready."""
+    preflight.require_root()
+    cluster = Cluster(config, source)
+    with progress.step("packages"):
+        install.packages(progress.say)
+    with progress.step("machine"):
+        preflight.check(config, _held_ports(cluster))
+    with cluster.exclusive():
+        with progress.step("certificates"):
+            config.save()
+            credentials = certificates.ensure(config, source)
+        with progress.step("images"):
+            try:
+                archives = images.ensure(config.images, progress.say)
+            except rootfs.Unavailable as error:
+                raise Failure(str(error)) from None
+        _forget_last_boot(config)
+        reconfigured = containerd.prepare(components.layout(config))
+        if restart:
+            cluster.replace_supervisor()
+        wanted = with_generations(
+            components.specs(config, credentials),
+            cluster.specs,
+            lambda spec: reconfigured if spec.name == components.CONTAINERD else restart,
+        )
+        runtime, *others = wanted
+        # Pods wait for their images rather than fail: the node comes when they are there.
+        early = [spec for spec in wanted if spec.name != components.NODE]
+        cluster.supervise(wanted if _runs(cluster, components.NODE) else early)
+        with progress.step(runtime.name):
+            await cluster.wait_ready(runtime)
+            imported = images.Imports(components.layout(config).socket).ensure(archives)
+            if imported:
+                progress.say(f"imported {', '.join(imported)}")
+        cluster.supervise(wanted)
+        for spec in others:
+            with progress.step(spec.name):
+                await cluster.wait_ready(spec)
+        with progress.step(f"node {config.node_name} is Ready"):
+            await _wait_node(config, source)
+
+
+def _forget_last_boot(config: Config) -> None:
+    """What ran before the machine was started again does not run: containerd must not look for it.
+
+    Other installations keep such files on a file system that is empty after every boot.
+    """
+    known, current = config.run / "boot_id", _BOOT_ID.read_text()
+    if known.exists() and known.read_text() != current:
+        remains.remove_runtime_files(components.layout(config).directory, set())
+    known.write_text(current)
+
+
+def _runs(cluster: Cluster, name: str) -> bool:
+    component = cluster.state.component(name)
+    return component is not None and component.process is not None
+
+
+def _held_ports(cluster: Cluster) -> set[int]:
+    """Ports of components that run: taken, but by us."""
+    running = {c.name for c in cluster.state.components if c.process}
+    return {port for port, name in cluster.config.ports.items() if name in running}
+
+
+@asynccontextmanager
+async def administrator(config: Config, source: clock.Clock) -> AsyncIterator[rest.Client]:
+    """A client with every right, as the person who runs the cluster."""
+    async with rest.Client(
+        kubeconfig.load(config.admin_kubeconfig), user_agent="motley-ops", clock=source
+    ) as client:
+        yield client
+
+
+async def _wait_node(config: Config, source: clock.Clock) -> None:
+    deadline = source.monotonic() + READY_S
+    said = "it has not registered"
+    async with administrator(config, source) as client:
+        while source.monotonic() < deadline:
+            try:
+                node = await client.get(core.Node, config.node_name)
+            except status.NotFound:
+                said = "it has not registered"
+            else:
+                if node.is_ready:
+                    return
+                ready = node.status.condition("Ready")
+                said = ready.message if ready else "it has not reported"
+            await source.sleep(POLL_S * 2)
+    raise Failure(
+        f"node {config.node_name} is not Ready: {said}",
+        f"Its log: {config.logs / 'node.log'}",
+    )

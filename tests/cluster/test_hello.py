@@ -1,0 +1,250 @@
+"""The walking skeleton, end to end: real containers, real kubectl, every component killed once.
+
+The tests build on each other, in the order of the file, as a user's first hour does.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from motley.ops import config as configs
+from motley.ops import processes
+from motley.ops.testbed import NODE_IP, eventually
+
+pytestmark = pytest.mark.root
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello" / "hello.yaml"
+COMPONENTS = ("containerd", "apiserver", "controllers", "scheduler", "node", "proxy")
+
+CLIENT = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: client
+  labels:
+    app: client
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: shell
+      image: localhost/motley/busybox:1
+      command: ["sleep", "100000"]
+      resources:
+        limits: {cpu: 200m, memory: 32Mi}
+"""
+
+
+def pods(cluster):
+    return [
+        pod
+        for pod in cluster.get("pods", "-l", "app=hello")["items"]
+        if "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+def ready(pod):
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ())
+    )
+
+
+def names(found):
+    return {pod["metadata"]["name"] for pod in found}
+
+
+def address(cluster):
+    return cluster.get("service", "hello")["spec"]["clusterIP"]
+
+
+def answering(cluster, where, port, count):
+    """The pods that answer on an address, once `count` different ones have."""
+    seen = set()
+
+    def enough():
+        seen.add(cluster.fetch(where, port).removeprefix("hello from "))
+        return seen if len(seen) == count else None
+
+    return eventually(enough, 30, pause_s=0)
+
+
+def test_kubectl_applies_the_example_and_sees_the_rollout(cluster):
+    assert "deployment.apps/hello created" in cluster.kubectl("apply", "-f", HELLO)
+    told = cluster.kubectl("rollout", "status", "deployment/hello", "--timeout=120s")
+    assert 'deployment "hello" successfully rolled out' in told
+    assert len(pods(cluster)) == 3
+    assert all(ready(pod) for pod in pods(cluster))
+
+
+def test_the_service_answers_from_every_pod_through_its_cluster_address(cluster):
+    assert answering(cluster, address(cluster), 80, 3) == names(pods(cluster))
+
+
+def test_the_service_answers_on_the_nodes_port(cluster):
+    assert answering(cluster, NODE_IP, 30080, 3) == names(pods(cluster))
+
+
+def test_the_demo_agrees_with_kubectl_about_what_is_applied(cluster):
+    told = cluster.motley("demo")
+    rows = [line.split() for line in told.splitlines() if line.startswith("hello-")]
+    assert {row[0] for row in rows} == names(pods(cluster))
+    assert sum(int(row[-1]) for row in rows) == 10
+    assert f"export KUBECONFIG={cluster.kubeconfig}" in told
+    assert "deployment.apps/hello unchanged" in cluster.kubectl("apply", "-f", HELLO)
+
+
+def test_a_pod_reaches_the_service_by_its_name(cluster):
+    cluster.kubectl("apply", "-f", "-", stdin=CLIENT)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+    inside = ("exec", "client", "--")
+    told = cluster.kubectl(*inside, "nslookup", "hello.default.svc.cluster.local")
+    assert address(cluster) in told
+    # `timeout`: this busybox's own `wget -T` crashes.
+    body = cluster.kubectl(*inside, "timeout", "5", "wget", "-q", "-O", "-", "http://hello")
+    assert body.strip().removeprefix("hello from ") in names(pods(cluster))
+
+
+def test_logs_of_a_pod_are_what_it_printed(cluster):
+    name = pods(cluster)[0]["metadata"]["name"]
+    assert f"{name} listens on port 8080" in cluster.kubectl("logs", name)
+
+
+def test_no_request_fails_while_the_deployment_grows_and_shrinks(cluster):
+    with cluster.requests(address(cluster)) as requests:
+        for count in (5, 1):
+            cluster.kubectl("scale", "deployment/hello", f"--replicas={count}")
+            cluster.kubectl("rollout", "status", "deployment/hello", "--timeout=120s")
+            eventually(lambda count=count: len(pods(cluster)) == count)
+            assert answering(cluster, address(cluster), 80, count) == names(pods(cluster))
+        # Those told to leave keep serving what is on its way; wait until they are gone.
+        eventually(lambda: len(cluster.get("pods", "-l", "app=hello")["items"]) == 1)
+    assert requests.failures == []
+    assert requests.answers > 50
+
+
+def test_a_killed_container_is_started_again_in_the_same_pod(cluster):
+    (before,) = pods(cluster)
+    process = container_process(cluster, before)
+    processes.send(process, signal.SIGKILL)
+
+    def restarted():
+        (after,) = pods(cluster)
+        (status,) = after["status"]["containerStatuses"]
+        return after if status["restartCount"] == 1 and ready(after) else None
+
+    after = eventually(restarted)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    last = after["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert last["exitCode"] == 137
+    assert answering(cluster, address(cluster), 80, 1) == names([after])
+
+
+def container_process(cluster, pod):
+    """The process of a pod's container: the Python in the pod's cgroup."""
+    root = configs.load(cluster.root).cgroup_root
+    for process in processes.in_cgroup(root):
+        cgroup = Path(f"/proc/{process.pid}/cgroup").read_text()
+        command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        if pod["metadata"]["uid"] in cgroup.replace("_", "-") and b"server.py" in command:
+            return process
+    raise AssertionError(f"no process of {pod['metadata']['name']}")
+
+
+def restarts(cluster):
+    """How often each pod's container was started again, by the pod's uid."""
+    return {
+        pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"]
+        for pod in pods(cluster)
+    }
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_killed_component_comes_back_and_no_request_fails_meanwhile(cluster, name):
+    if name == COMPONENTS[0]:
+        cluster.kubectl("scale", "deployment/hello", "--replicas=3")
+        cluster.kubectl("rollout", "status", "deployment/hello", "--timeout=120s")
+    before = cluster.components()[name]
+    running = restarts(cluster)
+    with cluster.requests(address(cluster)) as requests:
+        os.kill(before["pid"], signal.SIGKILL)
+
+        def back():
+            found = cluster.status()
+            now = next(c for c in found["components"] if c["name"] == name)
+            return found if found["running"] and now["pid"] != before["pid"] else None
+
+        eventually(back, 60)
+        eventually(lambda: sum(ready(pod) for pod in pods(cluster)) == 3, 60)
+        assert answering(cluster, address(cluster), 80, 3) == names(pods(cluster))
+    assert requests.failures == []
+    assert requests.answers > 10
+    # The same pods, none restarted: nobody noticed but the component itself.
+    assert restarts(cluster) == running
+    assert cluster.components()[name]["restarts"] == before["restarts"] + 1
+
+
+def test_kubectl_shows_the_truth_after_all_that(cluster):
+    (node,) = cluster.get("nodes")["items"]
+    assert ready(node)
+    deployment = cluster.get("deployment", "hello")
+    assert deployment["status"]["readyReplicas"] == 3
+    name = sorted(names(pods(cluster)))[0]
+    cluster.kubectl("delete", "pod", name, "--wait=true", "--timeout=60s")
+    eventually(lambda: len(pods(cluster)) == 3 and all(ready(pod) for pod in pods(cluster)))
+    assert name not in names(pods(cluster))
+
+
+def test_up_again_changes_nothing(cluster):
+    before = {name: one["pid"] for name, one in cluster.components().items()}
+    told = cluster.up()
+    assert "The cluster is up" in told
+    assert {name: one["pid"] for name, one in cluster.components().items()} == before
+
+
+def test_a_killed_supervisor_is_replaced_by_the_next_up(cluster):
+    before = {name: one["pid"] for name, one in cluster.components().items()}
+    with cluster.requests(address(cluster)) as requests:
+        os.kill(cluster.status()["supervisor"]["pid"], signal.SIGKILL)
+        eventually(lambda: not cluster.status()["running"])
+        cluster.up()
+    assert requests.failures == []
+    assert {name: one["pid"] for name, one in cluster.components().items()} == before
+
+
+def test_a_restart_replaces_every_component_and_no_request_fails(cluster):
+    before, running = cluster.components(), restarts(cluster)
+    with cluster.requests(address(cluster)) as requests:
+        cluster.up("--restart")
+    assert requests.failures == []
+    after = cluster.components()
+    replaced = {name for name in after if after[name]["pid"] != before[name]["pid"]}
+    assert replaced == set(COMPONENTS) - {"containerd"}
+    assert restarts(cluster) == running
+
+
+def test_pods_run_again_after_down_and_up(cluster):
+    cluster.motley("down")
+    assert cluster.leftovers() == {}
+    cluster.up()
+    eventually(lambda: sum(ready(pod) for pod in pods(cluster)) == 3, 90)
+    assert answering(cluster, address(cluster), 80, 3) == names(pods(cluster))
+
+
+def test_everything_can_be_deleted(cluster):
+    cluster.kubectl("delete", "-f", HELLO, "--timeout=60s")
+    cluster.kubectl("delete", "pod", "client", "--timeout=60s")
+    eventually(lambda: cluster.get("pods")["items"] == [])
+    eventually(lambda: cluster.get("replicasets")["items"] == [])
+    config = configs.load(cluster.root)
+    eventually(lambda: processes.in_cgroup(config.cgroup_root) == [])
+
+
+def test_down_after_everything_was_killed_leaves_nothing(cluster):
+    cluster.kubectl("apply", "-f", "-", stdin=CLIENT)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+    for process in processes.of_cluster(cluster.root):
+        processes.send(process, signal.SIGKILL)
+    cluster.motley("down", "--delete-data", "--yes")
+    assert cluster.leftovers() == {}
+    assert not cluster.root.exists()
