@@ -112,3 +112,13 @@ async def test_a_node_renews_its_own_lease_only(nodes):
     assert (await nodes.get(f"{LEASES}/node-2", token="node-1")).code == 403
     elsewhere = "/apis/coordination.k8s.io/v1/namespaces/demo/leases"
     assert (await nodes.create(elsewhere, own, token="node-1")).code == 403
+
+
+async def test_only_administrators_may_act_for_others(api):
+    as_node = {"impersonate-user": "system:node:node-1", "impersonate-group": "system:nodes"}
+
+    acting = await api.get("/api/v1/pods", headers=as_node)
+    stealing = await api.get("/api/v1/pods", headers={"impersonate-user": "admin"}, token="alice")
+
+    assert 'User "system:node:node-1" cannot list' in acting.message
+    assert 'User "alice" cannot impersonate resource "users"' in stealing.message

@@ -250,3 +250,14 @@ async def test_a_broken_pod_is_refused_with_every_cause(api):
     assert (refused.code, refused.json["reason"]) == (422, "Invalid")
     fields = {c["field"] for c in refused.json["details"]["causes"]}
     assert "spec.containers[0].name" in fields
+
+
+async def test_a_patch_whose_outcome_fits_no_schema_is_invalid(api):
+    await api.create(DEPLOYMENTS, DEPLOYMENT)
+
+    wrong = await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": "many"}})
+    strict = await api.patch(f"{DEPLOYMENTS}/web?fieldValidation=Strict", {"spek": {}})
+
+    assert (wrong.code, strict.code) == (422, 422)
+    assert wrong.json["details"]["causes"][0]["field"] == "patch"
+    assert 'strict decoding error: unknown field "spek"' in strict.message

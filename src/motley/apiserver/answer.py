@@ -1,0 +1,97 @@
+"""What a handler gives back: a whole answer, or a stream that ends when it ends.
+
+Handlers know nothing of ASGI; the app turns these into messages. A body may come in pieces so
+that a list of cached objects is joined once, by the writer.
+"""
+
+import gzip
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from motley.api import codec, status
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+YAML = "application/yaml"
+_NOSNIFF = {"x-content-type-options": "nosniff"}
+
+# 128 KiB: where kube-apiserver, too, begins to compress.
+GZIP_FROM_BYTES = 128 * 1024
+
+
+@dataclass(slots=True)
+class Answer:
+    """A complete response."""
+
+    body: bytes
+    code: int = 200
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Stream:
+    """A response sent while it is made: a watch, or a followed log."""
+
+    chunks: AsyncIterator[bytes]
+    code: int = 200
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    close: Callable[[], None] = lambda: None
+    """Lets go of what the stream holds; called once, also when it was never read."""
+
+
+def of(document: Any, code: int = 200, warnings: Sequence[str] = ()) -> Answer:
+    """A JSON document."""
+    return Answer(codec.encode(document), code, JSON, {}, warnings)
+
+
+def text(body: str, code: int = 200) -> Answer:
+    """Plain text."""
+    return Answer(body.encode(), code, TEXT, _NOSNIFF)
+
+
+def page_not_found() -> Answer:
+    """What Kubernetes says to a path nothing is mounted on."""
+    return text("404 page not found\n", 404)
+
+
+def of_error(error: status.ApiError) -> Answer:
+    """The `Status` an error stands for, with Retry-After where it has one."""
+    headers: dict[str, str] = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if error.code == 403:
+        headers |= _NOSNIFF
+    return Answer(codec.encode(status.to_status(error)), error.code, JSON, headers)
+
+
+def unknown_resource() -> status.NotFound:
+    """The path has the API's form, but no such resource is served."""
+    return status.NotFound("the server could not find the requested resource")
+
+
+def method_not_allowed() -> status.MethodNotAllowed:
+    """The resource exists and does not have this verb."""
+    return status.MethodNotAllowed(
+        "the server does not allow this method on the requested resource"
+    )
+
+
+def is_compressible(answer: Answer, accept_encoding: str) -> bool:
+    """Whether the answer is large, the client takes gzip, and it is not compressed already."""
+    return (
+        len(answer.body) >= GZIP_FROM_BYTES
+        and "gzip" in accept_encoding
+        and "content-encoding" not in answer.headers
+    )
+
+
+def compressed(answer: Answer) -> Answer:
+    """The answer, gzipped; level 1 as Kubernetes. Takes long enough to deserve a thread."""
+    headers = {**answer.headers, "content-encoding": "gzip", "vary": "Accept-Encoding"}
+    body = gzip.compress(answer.body, compresslevel=1, mtime=0)
+    return Answer(body, answer.code, answer.content_type, headers, answer.warnings)

@@ -1,0 +1,75 @@
+"""Which handler serves a request on a resource: the table of verbs and subresources.
+
+Discovery advertises exactly the subresources that are in this table.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from motley.api import scheme
+from motley.apiserver import answer
+from motley.apiserver.answer import Answer, Stream
+from motley.apiserver.core import Core
+from motley.apiserver.request import RequestInfo
+from motley.apiserver.subresources import binding, eviction, finalize, log, scale, stream
+from motley.apiserver.verbs import create, delete, deletecollection, get, patch, update, watch
+from motley.apiserver.verbs import list as list_verb
+from motley.apiserver.verbs.call import Call
+
+Handler = Callable[[Core, Call], Awaitable[Answer | Stream]]
+
+_VERBS: dict[str, Handler] = {
+    "get": get.handle,
+    "list": list_verb.handle,
+    "watch": watch.handle,
+    "create": create.handle,
+    "update": update.handle,
+    "patch": patch.handle,
+    "delete": delete.handle,
+    "deletecollection": deletecollection.handle,
+}
+_ON_COLLECTIONS = frozenset({"list", "watch", "create", "deletecollection"})
+_ON_ONE_NAMESPACE = frozenset({"create", "deletecollection"})
+
+_SUBRESOURCES: dict[str, dict[str, Handler]] = {
+    "status": {"get": get.handle, "update": update.handle, "patch": patch.handle},
+    "scale": {"get": scale.get, "update": scale.put, "patch": scale.patch_scale},
+    "finalize": {"update": finalize.put},
+    "binding": {"create": binding.create},
+    "eviction": {"create": eviction.create},
+    "log": {"get": log.get},
+    # These arrive as WebSockets; a plain request is told so.
+    "exec": {"get": stream.plain, "create": stream.plain},
+    "attach": {"get": stream.plain, "create": stream.plain},
+    "portforward": {"get": stream.plain, "create": stream.plain},
+}
+
+
+def is_served(subresource: str) -> bool:
+    """Whether a subresource of the scheme has a handler here."""
+    return subresource in _SUBRESOURCES
+
+
+def handler(kind: scheme.Kind, info: RequestInfo) -> Handler:
+    """The handler, or 404 and 405 as Kubernetes tells them apart."""
+    if info.subresource:
+        return _subresource_handler(info)
+    verb = info.verb
+    if verb not in kind.verbs or verb not in _VERBS:
+        raise answer.method_not_allowed()
+    if info.name and verb in _ON_COLLECTIONS and verb != "watch":
+        raise answer.method_not_allowed()
+    if not info.name and verb not in _ON_COLLECTIONS:
+        raise answer.method_not_allowed()
+    if kind.namespaced and not info.namespace and verb in _ON_ONE_NAMESPACE:
+        raise answer.method_not_allowed()
+    return _VERBS[verb]
+
+
+def _subresource_handler(info: RequestInfo) -> Handler:
+    handlers = _SUBRESOURCES.get(info.subresource)
+    if handlers is None or info.rest:
+        raise answer.unknown_resource()
+    found = handlers.get(info.verb)
+    if found is None:
+        raise answer.method_not_allowed()
+    return found

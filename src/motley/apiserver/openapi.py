@@ -1,0 +1,284 @@
+"""OpenAPI: the schemas of what is served, for kubectl's explain, validation and patches.
+
+Documents are large (the core group's is over a megabyte) and asked for rarely: each is built when
+somebody asks, kept compressed and plain, and named by a hash in the index, so that clients may
+keep it for ever. The hash is of what the document is made from, so the index builds none of them.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from motley import __version__
+from motley.api import codec, schema, scheme
+from motley.apiserver import answer, dispatch
+from motley.apiserver.answer import Answer
+from motley.apiserver.request import RequestInfo
+
+Document = dict[str, Any]
+
+_V3_REFS = "#/components/schemas/"
+_V2_REFS = "#/definitions/"
+_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+)
+_METHODS = {
+    "get": "get",
+    "list": "get",
+    "create": "post",
+    "update": "put",
+    "patch": "patch",
+    "delete": "delete",
+    "deletecollection": "delete",
+}
+_FOREVER = "public, immutable"
+
+
+class Built(NamedTuple):
+    """A document, ready to be sent."""
+
+    plain: bytes
+    compressed: bytes
+    tag: str
+
+
+def handle(info: RequestInfo, headers: Mapping[str, str]) -> Answer:
+    """Answer below `/openapi`."""
+    parts = info.path.strip("/").split("/")
+    if parts[1:] == ["v2"]:
+        return _send(swagger(), headers)
+    if parts[1:] == ["v3"] and not info.path.endswith("/"):
+        return Answer(codec.encode(index()), 200, answer.TEXT)
+    if len(parts) > 2 and parts[1] == "v3":
+        found = _group_version("/".join(parts[2:]))
+        if found is not None:
+            return _send(document(*found), headers, forever=bool(info.query.text("hash")))
+    return Answer(b"", 404, answer.TEXT)
+
+
+def _send(built: Built, headers: Mapping[str, str], *, forever: bool = False) -> Answer:
+    shown = {"etag": f'"{built.tag}"', "vary": "Accept"}
+    if forever:
+        shown["cache-control"] = _FOREVER
+    if headers.get("if-none-match", "").strip('"') == built.tag:
+        return Answer(b"", 304, answer.JSON, shown)
+    if "gzip" in headers.get("accept-encoding", ""):
+        shown["content-encoding"] = "gzip"
+        return Answer(built.compressed, 200, answer.JSON, shown)
+    return Answer(built.plain, 200, answer.JSON, shown)
+
+
+def _path(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _group_versions() -> Iterator[tuple[str, str]]:
+    for group, versions in scheme.groups().items():
+        for version in versions:
+            yield group, version
+
+
+def _group_version(path: str) -> tuple[str, str] | None:
+    return next((gv for gv in _group_versions() if _path(*gv) == path), None)
+
+
+def index() -> Document:
+    """`/openapi/v3`: where each group-version's document is."""
+    return {
+        "paths": {
+            _path(*gv): {"serverRelativeURL": f"/openapi/v3/{_path(*gv)}?hash={_fingerprint(*gv)}"}
+            for gv in _group_versions()
+        }
+    }
+
+
+@cache
+def _fingerprint(group: str, version: str) -> str:
+    kinds = [repr(k) for k in _kinds(group, version)]
+    source = [__version__, metadata.version("kubernetes-validate"), *kinds]
+    return hashlib.sha256("\n".join(source).encode()).hexdigest().upper()
+
+
+def _kinds(group: str, version: str) -> list[scheme.Kind]:
+    return [k for k in scheme.kinds() if (k.group, k.version) == (group, version)]
+
+
+@cache
+def document(group: str, version: str) -> Built:
+    """`/openapi/v3/…`: the paths and schemas of one group-version."""
+    kinds = _kinds(group, version)
+    shown = {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": f"motley-{__version__}"},
+        "paths": dict(_paths(kinds, v3=True)),
+        "components": {"schemas": _definitions(kinds, _V3_REFS)},
+    }
+    return _built(shown, _fingerprint(group, version))
+
+
+@cache
+def swagger() -> Built:
+    """`/openapi/v2`: everything in one document, for older clients."""
+    kinds = scheme.kinds()
+    shown = {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": f"motley-{__version__}"},
+        "paths": dict(_paths(kinds, v3=False)),
+        "definitions": _definitions(kinds, _V2_REFS),
+    }
+    tag = "".join(_fingerprint(*gv) for gv in _group_versions())
+    return _built(shown, hashlib.sha256(tag.encode()).hexdigest().upper())
+
+
+def _built(shown: Document, tag: str) -> Built:
+    plain = codec.encode(shown)
+    return Built(plain, gzip.compress(plain, compresslevel=6, mtime=0), tag)
+
+
+def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
+    """The schemas of the kinds and of everything they refer to."""
+    marks: dict[str, list[Document]] = {}
+    for kind in kinds:
+        mark = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+        marks.setdefault(_definition(kind), []).append(mark)
+    found: Document = {}
+    pending = list(marks)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found[name] = schema.openapi(name, refs)
+        if name in marks:
+            found[name]["x-kubernetes-group-version-kind"] = marks[name]
+        pending += _references(found[name], refs)
+    return dict(sorted(found.items()))
+
+
+def _definition(kind: scheme.Kind) -> str:
+    name = schema.definition_name(kind.api_version, kind.kind)
+    if name is None:
+        raise schema.UnknownKindError(str(kind))
+    return name
+
+
+def _references(value: Any, refs: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        target = value.get("$ref")
+        if isinstance(target, str):
+            yield target.removeprefix(refs)
+        for inner in value.values():
+            yield from _references(inner, refs)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner, refs)
+
+
+def _paths(kinds: Iterable[scheme.Kind], *, v3: bool) -> Iterator[tuple[str, Document]]:
+    for kind in kinds:
+        root = f"/{_path(kind.group, kind.version)}"
+        if kind.namespaced:
+            yield f"{root}/{kind.plural}", _path_item(kind, ("list",), "", (), v3)
+            root = f"{root}/namespaces/{{namespace}}"
+        outer = ("namespace",) if kind.namespaced else ()
+        collection = tuple(v for v in ("list", "create", "deletecollection") if v in kind.verbs)
+        item = f"{root}/{kind.plural}/{{name}}"
+        yield f"{root}/{kind.plural}", _path_item(kind, collection, "", outer, v3)
+        single = ("get", "update", "patch", "delete")
+        yield item, _path_item(kind, single, "", (*outer, "name"), v3)
+        for name in sorted(kind.subresources):
+            found = kind.subresource(name)
+            if found is not None and dispatch.is_served(name):
+                verbs = tuple(found.verbs)
+                yield f"{item}/{name}", _path_item(kind, verbs, name, (*outer, "name"), v3)
+
+
+def _path_item(
+    kind: scheme.Kind,
+    verbs: tuple[str, ...],
+    subresource: str,
+    placeholders: tuple[str, ...],
+    v3: bool,
+) -> Document:
+    item: Document = {_METHODS[verb]: _operation(kind, verb, subresource, v3) for verb in verbs}
+    item["parameters"] = [_parameter(name, "path", v3) for name in placeholders]
+    return item
+
+
+def _operation(kind: scheme.Kind, verb: str, subresource: str, v3: bool) -> Document:
+    found = kind.subresource(subresource) if subresource else None
+    mark = {"group": kind.group, "kind": kind.kind, "version": kind.version}
+    if found is not None:
+        mark = {"group": found.group or "", "kind": found.kind, "version": found.version or ""}
+    operation: Document = {
+        "operationId": _operation_id(kind, verb, subresource),
+        "parameters": [_parameter(name, "query", v3) for name in _QUERIES.get(verb, ())],
+        "responses": {"200": {"description": "OK"}, "401": {"description": "Unauthorized"}},
+        "tags": [f"{kind.group.split('.')[0] or 'core'}_{kind.version}"],
+        "x-kubernetes-action": "post" if verb == "create" else verb.replace("update", "put"),
+        "x-kubernetes-group-version-kind": mark,
+    }
+    if verb in ("create", "update", "patch"):
+        _add_body(operation, kind, verb, v3)
+    return operation
+
+
+def _add_body(operation: Document, kind: scheme.Kind, verb: str, v3: bool) -> None:
+    name = _definition(kind)
+    types = _PATCHES if verb == "patch" else ("application/json", "application/yaml")
+    if not v3:
+        body = {"type": "object"} if verb == "patch" else {"$ref": f"{_V2_REFS}{name}"}
+        operation["consumes"] = list(types)
+        operation["parameters"].append(
+            {"name": "body", "in": "body", "required": True, "schema": body}
+        )
+        return
+    shape = {"type": "object"} if verb == "patch" else {"$ref": f"{_V3_REFS}{name}"}
+    operation["requestBody"] = {
+        "required": True,
+        "content": {media_type: {"schema": shape} for media_type in types},
+    }
+
+
+def _operation_id(kind: scheme.Kind, verb: str, subresource: str) -> str:
+    group = "".join(part.capitalize() for part in (kind.group.split(".")[0] or "core").split("-"))
+    scope = "Namespaced" if kind.namespaced else ""
+    action = {"get": "read", "update": "replace"}.get(verb, verb)
+    return f"{action}{group}{kind.version.capitalize()}{scope}{kind.kind}{subresource.capitalize()}"
+
+
+_WRITE = ("dryRun", "fieldManager", "fieldValidation")
+_SELECT = ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion")
+_QUERIES = {
+    "create": _WRITE,
+    "update": _WRITE,
+    "patch": _WRITE,
+    "delete": ("dryRun", "gracePeriodSeconds", "propagationPolicy"),
+    "deletecollection": ("dryRun", "gracePeriodSeconds", "propagationPolicy", *_SELECT),
+    "list": (
+        *_SELECT,
+        "resourceVersionMatch",
+        "timeoutSeconds",
+        "watch",
+        "allowWatchBookmarks",
+        "sendInitialEvents",
+    ),
+}
+_INTEGERS = frozenset({"limit", "timeoutSeconds", "gracePeriodSeconds"})
+_BOOLEANS = frozenset({"watch", "allowWatchBookmarks", "sendInitialEvents"})
+
+
+def _parameter(name: str, place: str, v3: bool) -> Document:
+    kind = "integer" if name in _INTEGERS else "boolean" if name in _BOOLEANS else "string"
+    parameter: Document = {"name": name, "in": place}
+    if place == "path":
+        parameter["required"] = True
+    if v3:
+        parameter["schema"] = {"type": kind, "uniqueItems": True}
+    else:
+        parameter |= {"type": kind, "uniqueItems": True}
+    return parameter

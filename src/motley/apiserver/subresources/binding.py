@@ -1,0 +1,98 @@
+"""`pods/binding`: the scheduler's decision, written down.
+
+Invariant: a pod is bound at most once. The compare-and-swap of the write path makes two
+schedulers that decide at the same moment disagree here, and only here.
+"""
+
+from typing import Any
+
+from motley.api import status
+from motley.apiserver import answer
+from motley.apiserver.answer import Answer
+from motley.apiserver.core import Core
+from motley.apiserver.options import write_options
+from motley.apiserver.verbs.call import Call
+
+Document = dict[str, Any]
+
+
+async def create(core: Core, call: Call) -> Answer:
+    """201 when the pod is bound; 409 when it already was, or is on its way out."""
+    options = write_options(call.info.query, "CreateOptions")
+    binding = await call.document("Binding", "v1")
+    name, target = call.info.name, _target(binding, call.info.name)
+    now = core.writer.timestamp()
+
+    def bind(pod: Document) -> Document:
+        return bound(pod, name, target, binding, now)
+
+    await core.writer.update(
+        call.kind, call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
+    )
+    success = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+    return answer.of(success, 201)
+
+
+def _target(binding: Document, name: str) -> str:
+    metadata = binding.get("metadata") or {}
+    if metadata.get("name") != name:
+        raise status.BadRequest("name in URL does not match name in Binding object")
+    target = binding.get("target") or {}
+    if target.get("kind") not in (None, "", "Node"):
+        kind = target.get("kind")
+        error = status.FieldError(
+            "target.kind",
+            "FieldValueNotSupported",
+            f'Unsupported value: "{kind}": supported values: "Node", "<empty>"',
+        )
+        raise status.invalid("", "Binding", name, [error])
+    if not target.get("name"):
+        error = status.FieldError("target.name", "FieldValueRequired", "Required value")
+        raise status.invalid("", "Binding", name, [error])
+    return str(target["name"])
+
+
+def bound(pod: Document, name: str, node: str, binding: Document, now: str) -> Document:
+    """The pod with its node; labels and annotations of the binding come along."""
+    metadata, spec = dict(pod["metadata"]), dict(pod.get("spec") or {})
+    pinned = binding.get("metadata") or {}
+    if pinned.get("uid") and pinned["uid"] != metadata.get("uid"):
+        raise _conflict(name, f"pod {name} has another uid than the binding names")
+    if metadata.get("deletionTimestamp"):
+        raise _conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _conflict(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    for field in ("labels", "annotations"):
+        if pinned.get(field):
+            metadata[field] = {**(metadata.get(field) or {}), **pinned[field]}
+    metadata.pop("resourceVersion", None)
+    return {**pod, "metadata": metadata, "spec": spec, "status": _scheduled(pod, now)}
+
+
+def _scheduled(pod: Document, now: str) -> Document:
+    state = dict(pod.get("status") or {})
+    kept = [c for c in state.get("conditions") or () if c.get("type") != "PodScheduled"]
+    condition = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+    }
+    state["conditions"] = [*kept, condition]
+    return state
+
+
+def _conflict(name: str, problem: str) -> status.Conflict:
+    return status.Conflict(
+        f'Operation cannot be fulfilled on pods/binding "{name}": {problem}',
+        details={"name": name, "kind": "pods/binding"},
+    )

@@ -1,0 +1,178 @@
+"""GET on a collection: stored bytes, joined.
+
+Without a version a list is consistent with every write that was answered before; `0` takes what
+the cache has; a number waits for it. Pages of one list show one moment: the token carries the
+revision of the first.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from motley.api import codec, status
+from motley.apiserver import attributes, document, tables
+from motley.apiserver.answer import Answer
+from motley.apiserver.attributes import Matcher
+from motley.apiserver.caches import too_large_version
+from motley.apiserver.core import Core
+from motley.apiserver.options import ListOptions, list_options
+from motley.apiserver.verbs.call import Call, in_media_type
+from motley.store.contract import Ahead, Compacted, Record, Revision
+
+_TOKEN_VERSION = "meta.k8s.io/v1"
+
+
+class Page(NamedTuple):
+    """Part of a list, true at `revision`."""
+
+    records: Sequence[Record]
+    revision: int
+    next_page: str = ""
+    remaining: int | None = None
+
+
+async def handle(core: Core, call: Call) -> Answer:
+    """200 with a list, a table, or partial metadata."""
+    options = list_options(call.info.query, watching=False)
+    page = await select(core, call, options)
+    return render(call, page)
+
+
+async def select(core: Core, call: Call, options: ListOptions) -> Page:
+    """The objects a list means."""
+    matcher = attributes.matcher(call.kind, options.label_selector, options.field_selector)
+    if options.next_page:
+        return await _next_page(core, call, options, matcher)
+    if options.resource_version and (
+        options.match == "Exact" or (options.limit and not options.match)
+    ):
+        return await _exact(core, call, options, matcher)
+    return await _from_cache(core, call, options, matcher)
+
+
+async def _from_cache(core: Core, call: Call, options: ListOptions, matcher: Matcher) -> Page:
+    if options.resource_version is None:
+        cache = await core.caches.fresh(call.kind)
+    else:
+        cache = await core.caches.not_older_than(call.kind, Revision(options.resource_version))
+    limit = options.limit if options.resource_version != 0 else 0
+    prefix = call.kind.prefix(call.namespace)
+    name = matcher.only_name()
+    if name and (call.namespace or not call.kind.namespaced):
+        found = cache.get(call.kind.key(call.namespace, name))
+        match = found is not None and matcher.matches(found.attributes)
+        return Page([found.record] if found and match else [], cache.revision)
+    if matcher.is_everything:
+        listing = cache.list(prefix, limit=limit)
+        records = [c.record for c in listing.items]
+        token = _token(records, listing.revision, prefix) if listing.remaining else ""
+        return Page(records, listing.revision, token, listing.remaining)
+    listing = cache.list(prefix)
+    matches = matcher.matches
+    chosen = [c.record for c in listing.items if matches(c.attributes)]
+    return _cut(chosen, limit, listing.revision, prefix)
+
+
+async def _exact(core: Core, call: Call, options: ListOptions, matcher: Matcher) -> Page:
+    assert options.resource_version is not None
+    prefix = call.kind.prefix(call.namespace)
+    try:
+        found = await core.store.range(prefix, at=Revision(options.resource_version))
+    except Compacted:
+        raise status.Gone("The resourceVersion for the provided list is too old.") from None
+    except Ahead as ahead:
+        raise too_large_version(options.resource_version, ahead.current) from None
+    records = _matching(call, found.records, matcher)
+    page = _cut(records, options.limit, found.revision, prefix)
+    if matcher.is_everything and page.next_page:
+        return page._replace(remaining=len(records) - len(page.records))
+    return page
+
+
+async def _next_page(core: Core, call: Call, options: ListOptions, matcher: Matcher) -> Page:
+    if options.resource_version:
+        raise status.BadRequest("specifying resource version is not allowed when using continue")
+    token = _read_token(options.next_page)
+    prefix = call.kind.prefix(call.namespace)
+    limit = options.limit if options.resource_version is None else 0
+    start = prefix + token.start
+    try:
+        if matcher.is_everything:
+            found = await core.store.range(prefix, start=start, limit=limit, at=Revision(token.rv))
+            more = _token(found.records, token.rv, prefix) if found.more else ""
+            return Page(found.records, token.rv, more, found.remaining)
+        found = await core.store.range(prefix, start=start, at=Revision(token.rv))
+    except Compacted:
+        raise status.Gone(
+            "The provided continue parameter is too old to display a consistent list result. "
+            "You must start a new list without the continue parameter."
+        ) from None
+    except Ahead as ahead:
+        raise too_large_version(token.rv, ahead.current) from None
+    return _cut(_matching(call, found.records, matcher), limit, token.rv, prefix)
+
+
+def _matching(call: Call, records: Sequence[Record], matcher: Matcher) -> list[Record]:
+    if matcher.is_everything:
+        return list(records)
+    read = attributes.reader(call.kind)
+    return [r for r in records if matcher.matches(read(r.key, r.value))]
+
+
+def _cut(records: list[Record], limit: int, revision: int, prefix: str) -> Page:
+    """One page; how many remain is not said when a selector would have to count them."""
+    if not limit or len(records) <= limit:
+        return Page(records, revision)
+    page = records[:limit]
+    return Page(page, revision, _token(page, revision, prefix))
+
+
+class _Token(msgspec.Struct):
+    v: str
+    rv: int
+    start: str
+
+
+_decode_token = msgspec.json.Decoder(_Token).decode
+
+
+def _token(records: Sequence[Record], revision: int, prefix: str) -> str:
+    start = records[-1].key.removeprefix(prefix) + "\0"
+    raw = codec.encode(_Token(_TOKEN_VERSION, int(revision), start))
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _read_token(text: str) -> _Token:
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = _decode_token(raw)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise status.BadRequest(
+            f"invalid continue token: continue key is not valid: {error}"
+        ) from None
+    if token.v != _TOKEN_VERSION or token.rv <= 0 or not token.start:
+        raise status.BadRequest("invalid continue token: continue key is not valid")
+    return token
+
+
+def render(call: Call, page: Page) -> Answer:
+    """The page in the form the client wants."""
+    kind, wanted = call.kind, call.wanted
+    values = [record.value for record in page.records]
+    if not wanted.transform:
+        body = document.list_body(
+            kind, values, page.revision, next_page=page.next_page, remaining=page.remaining
+        )
+        if wanted.media_type == "application/json":
+            return Answer(body)
+        return in_media_type(codec.decode(body), wanted.media_type)
+    objects = [document.decode(value) for value in values]
+    if wanted.transform == "Table":
+        include = call.info.query.text("includeObject")
+        shown = tables.of_list(kind, objects, include, wanted.version)
+    else:
+        shown = tables.partial_list(objects, wanted.version)
+    shown["metadata"] = tables.list_metadata(page.revision, page.next_page, page.remaining)
+    return in_media_type(shown, wanted.media_type)

@@ -1,0 +1,263 @@
+"""The write path: one place where objects are created, changed and removed.
+
+    read body → default → admit → the server's own fields → validate → commit
+
+Every verb that writes ends here, and so do the subresources. Changes are compare-and-swap on
+the revision that was read; a change that named no version is tried again on the fresh object,
+one that did is refused with 409.
+
+Invariant: an answer is given only after the store has made the write durable.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from motley.api import defaults, names, scheme, status, validation
+from motley.apiserver import document, strategy
+from motley.apiserver.admission import Admission, Change
+from motley.apiserver.options import parse_version
+from motley.lib.clock import Clock, rfc3339
+from motley.store.contract import (
+    Committed,
+    Delete,
+    Full,
+    Mismatch,
+    Op,
+    Put,
+    Record,
+    Revision,
+    Store,
+)
+
+Document = dict[str, Any]
+Modify = Callable[[Document], Document]
+"""Makes the wanted object from a copy of the stored one; may raise an `ApiError`."""
+
+# Kubernetes draws a new random name up to eight times before it says AlreadyExists.
+_NAME_DRAWS = 8
+# A hot object loses the race now and then; a dozen losses in a row mean something is wrong.
+_RACES = 12
+
+
+@dataclass(slots=True)
+class Written:
+    """The outcome of a write: the object's bytes as they are now, and what to warn about."""
+
+    value: bytes
+    warnings: list[str] = field(default_factory=list)
+    created: bool = False
+    removed: bool = False
+
+
+class Writer:
+    """Writes objects of every kind."""
+
+    def __init__(self, store: Store, admission: Admission, clock: Clock, rng: Random) -> None:
+        self.store = store
+        self.admission = admission
+        self.clock = clock
+        self.rng = rng
+
+    def timestamp(self) -> str:
+        """Now, as objects carry it."""
+        return rfc3339(self.clock.now())
+
+    async def create(
+        self, kind: scheme.Kind, namespace: str, new: Document, *, dry_run: bool = False
+    ) -> Written:
+        """Create an object from a document the caller gives up."""
+        metadata = metadata_of(new)
+        check_namespace(kind, metadata, namespace)
+        if metadata.get("resourceVersion"):
+            raise status.BadRequest("resourceVersion should not be set on objects to be created")
+        base = "" if metadata.get("name") else str(metadata.get("generateName") or "")
+        if not base:
+            return await self._create(kind, namespace, new, dry_run)
+        for _ in range(_NAME_DRAWS - 1):
+            draft = document.copy(new)
+            draft["metadata"]["name"] = names.generate(base, self.rng)
+            try:
+                return await self._create(kind, namespace, draft, dry_run)
+            except status.AlreadyExists:
+                continue
+        new["metadata"]["name"] = names.generate(base, self.rng)
+        return await self._create(kind, namespace, new, dry_run)
+
+    async def _create(
+        self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool
+    ) -> Written:
+        metadata = new["metadata"]
+        name = str(metadata.get("name") or "")
+        defaults.apply(kind, new)
+        strategy.before_create(kind, new, uid=names.new_uid(self.rng), created=self.timestamp())
+        change = Change("create", kind, namespace, name, new, None, dry_run=dry_run)
+        async with self.admission.admitted(change):
+            if errors := validation.create(kind, new):
+                raise status.invalid(kind.group, kind.kind, name, errors)
+            key = kind.key(namespace, name)
+            value = document.encode(kind, new)
+            if dry_run:
+                if (current := await self.store.get(key)) is not None:
+                    raise already_exists(kind, name, current)
+                return Written(value, change.warnings, created=True)
+            try:
+                done = await self.commit([Put(key, value, Revision(0))])
+            except Mismatch as mismatch:
+                raise already_exists(kind, name, mismatch.current) from None
+            return Written(done.records[0].value, change.warnings, created=True)
+
+    async def update(
+        self,
+        kind: scheme.Kind,
+        namespace: str,
+        name: str,
+        modify: Modify,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Written:
+        """Change a stored object; `modify` is called again on fresh state when a race is lost.
+
+        The document `modify` returns may carry a resourceVersion or a uid: then the stored
+        object must have them.
+        """
+        key = kind.key(namespace, name)
+        record = await self.store.get(key)
+        for _ in range(_RACES):
+            if record is None:
+                raise status.not_found(kind.group, kind.plural, name)
+            old = document.decode(record.value)
+            new = modify(document.decode(record.value))
+            pinned = check_expectations(kind, name, new, old, record)
+            try:
+                return await self._update(
+                    kind, namespace, name, record, old, new, subresource, dry_run
+                )
+            except Mismatch as mismatch:
+                if pinned:
+                    raise modified(kind, name) from None
+                record = mismatch.current
+        raise modified(kind, name)
+
+    async def _update(
+        self,
+        kind: scheme.Kind,
+        namespace: str,
+        name: str,
+        record: Record,
+        old: Document,
+        new: Document,
+        subresource: str,
+        dry_run: bool,
+    ) -> Written:
+        if subresource == "status":
+            new = strategy.before_status_update(kind, new, old)
+        elif not subresource:
+            defaults.apply(kind, new)
+            strategy.before_update(kind, new, old)
+        # Other subresources (binding, finalize) made the new object from the stored one.
+        change = Change("update", kind, namespace, name, new, old, subresource, dry_run)
+        async with self.admission.admitted(change):
+            new |= {"kind": kind.kind, "apiVersion": kind.api_version}
+            new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+            # A binding sets what an update may not: `binding` has checked it.
+            errors = (
+                validation.update(kind, new, old, subresource) if subresource != "binding" else []
+            )
+            if errors:
+                raise status.invalid(kind.group, kind.kind, name, errors)
+            if document.is_same(old, new):
+                return Written(record.value, change.warnings)
+            value = document.encode(kind, new)
+            if dry_run:
+                return Written(document.stamp(value, record.revision), change.warnings)
+            if strategy.is_released(new):
+                await self.commit([Delete(record.key, record.revision)])
+                change.new = None  # what the object held is free again
+                return Written(
+                    document.stamp(value, record.revision), change.warnings, removed=True
+                )
+            done = await self.commit([Put(record.key, value, record.revision)])
+            return Written(done.records[0].value, change.warnings)
+
+    async def put(self, kind: scheme.Kind, record: Record, new: Document) -> Committed:
+        """Store a document as it is over the record it was made from (deletions mark so)."""
+        value = document.encode(kind, new)
+        return await self.commit([Put(record.key, value, record.revision)])
+
+    async def commit(self, ops: Sequence[Op]) -> Committed:
+        """Commit, and say in the API's words when the disk is full."""
+        try:
+            return await self.store.commit(ops)
+        except Full:
+            raise status.ServiceUnavailable(
+                "the store has no space left: nothing was changed", retry_after_s=5
+            ) from None
+
+
+def metadata_of(body: Document) -> Document:
+    """The document's metadata, made where there is none."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = body["metadata"] = {}
+    return metadata
+
+
+def check_namespace(kind: scheme.Kind, metadata: Document, namespace: str) -> None:
+    """A body may leave out its namespace, but may not name another than the path."""
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.get("namespace") not in (None, "", namespace):
+        raise status.BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    metadata["namespace"] = namespace
+
+
+def check_expectations(
+    kind: scheme.Kind, name: str, new: Document, old: Document, record: Record
+) -> bool:
+    """Compare what the new document says of version and uid; True when it pinned the version."""
+    metadata = metadata_of(new)
+    uid = metadata.get("uid")
+    if uid and uid != old["metadata"].get("uid"):
+        raise status.Conflict(
+            f'Operation cannot be fulfilled on {kind.qualified} "{name}": '
+            f"Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {old['metadata'].get('uid')}",
+            details=_details(kind, name),
+        )
+    version = parse_version(str(metadata.get("resourceVersion") or ""))
+    if version is not None and version != record.revision:
+        raise modified(kind, name)
+    return version is not None
+
+
+def modified(kind: scheme.Kind, name: str) -> status.Conflict:
+    """The write was made for another version of the object."""
+    return status.Conflict(
+        f'Operation cannot be fulfilled on {kind.qualified} "{name}": the object has been '
+        "modified; please apply your changes to the latest version and try again",
+        details=_details(kind, name),
+    )
+
+
+def already_exists(kind: scheme.Kind, name: str, current: Record | None) -> status.AlreadyExists:
+    """The name is taken, perhaps by something that is on its way out."""
+    leaving = (
+        current is not None
+        and b'"deletionTimestamp"' in current.value
+        and document.decode(current.value)["metadata"].get("deletionTimestamp")
+    )
+    prefix = "object is being deleted: " if leaving else ""
+    return status.AlreadyExists(
+        f'{prefix}{kind.qualified} "{name}" already exists', details=_details(kind, name)
+    )
+
+
+def _details(kind: scheme.Kind, name: str) -> dict[str, str]:
+    every = {"name": name, "group": kind.group, "kind": kind.plural}
+    return {k: v for k, v in every.items() if v}

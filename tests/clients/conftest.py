@@ -1,0 +1,195 @@
+"""A real server process and real clients: what users run is what is tested.
+
+kubectl is the one on PATH when it is recent enough, else the one `make setup` keeps in `.cache`.
+Nothing is skipped: without a kubectl these tests fail and say what to do.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+asyncio.set_event_loop(None)  # see tests/conftest.py
+
+ROOT = Path(__file__).parents[2]
+MINIMUM = (1, 31)  # the first whose exec speaks WebSocket
+DEADLINE_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Any, what: str, timeout_s: float = DEADLINE_S) -> Any:
+    """Poll until the condition holds; its value."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        _pause()
+    raise AssertionError(f"not within {timeout_s} s: {what}")
+
+
+def _pause() -> None:
+    """A short wait that needs no banned sleep: a select on nothing."""
+    import select
+
+    select.select([], [], [], 0.05)
+
+
+@dataclass
+class Server:
+    """`motley apiserver` as a process; `kill` and `start` keep data and port."""
+
+    directory: Path
+    port: int = field(default_factory=free_port)
+    store: str = "sqlite"
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "admin.kubeconfig"
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        tokens = self.directory / "tokens.csv"
+        tokens.write_text("secret-alice,alice,1,developers\n")
+        command = [sys.executable, "-m", "motley.cli.main", "apiserver"]
+        command += ["--data-dir", str(self.directory), "--port", str(self.port)]
+        command += ["--store", self.store, "--token-auth-file", str(tokens)]
+        with (self.directory / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(self._is_ready, "the server is ready")
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError((self.directory / "server.log").read_text()[-4000:])
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", context=_trusting(), timeout=2):
+                return True
+        except OSError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            os.kill(self.process.pid, number)
+        return self.process.wait(10)
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@dataclass
+class Output:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Kubectl:
+    """Runs kubectl against one server, in one namespace."""
+
+    binary: str
+    kubeconfig: Path
+    home: Path
+    namespace: str = "default"
+
+    def __call__(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> Output:
+        done = subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            env=self.environment(),
+            check=False,
+        )
+        output = Output(done.returncode, done.stdout, done.stderr)
+        assert (output.code != 0) is fails, f"kubectl {arguments}: {output.out}{output.err}"
+        return output
+
+    def command(self, *arguments: str) -> list[str]:
+        return [self.binary, "-n", self.namespace, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),  # discovery caches stay out of the user's home
+            "KUBECONFIG": str(self.kubeconfig),
+        }
+
+
+@pytest.fixture(scope="session")
+def kubectl_binary() -> str:
+    for candidate in (shutil.which("kubectl"), str(ROOT / ".cache/bin/kubectl")):
+        if candidate and Path(candidate).exists() and _version(candidate) >= MINIMUM:
+            return candidate
+    raise AssertionError(f"no kubectl {'.'.join(map(str, MINIMUM))} or later: run `make setup`")
+
+
+def _version(binary: str) -> tuple[int, int]:
+    shown = subprocess.run(
+        [binary, "version", "--client", "-o", "json"], capture_output=True, check=True, timeout=30
+    )
+    version = json.loads(shown.stdout)["clientVersion"]
+    return int(version["major"]), int(version["minor"].rstrip("+"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    """One server for a module; each test has a namespace of its own."""
+    running = Server(tmp_path_factory.mktemp("apiserver"))
+    running.start()
+    yield running
+    assert running.kill(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def own_server(tmp_path) -> Iterator[Server]:
+    """A server that the test may kill."""
+    running = Server(tmp_path)
+    running.start()
+    yield running
+    running.kill()
+
+
+_names = iter(range(1_000_000))
+
+
+@pytest.fixture
+def kubectl(server, kubectl_binary, tmp_path) -> Kubectl:
+    """kubectl in a fresh namespace."""
+    found = Kubectl(kubectl_binary, server.kubeconfig, tmp_path)
+    namespace = f"t{next(_names)}"
+    found("create", "namespace", namespace)
+    found.namespace = namespace
+    return found

@@ -1,0 +1,115 @@
+"""Protobuf bodies mean what the same object in JSON means."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.api import scheme, status
+from motley.apiserver import protobuf
+from motley.apiserver.protobuf import table, wire
+
+# What `kubectl create configmap a --from-literal=x=y` sends.
+CONFIG_MAP = bytes.fromhex(
+    "6b3873000a0f0a0276311209436f6e6669674d6170121b0a110a0161120"
+    "01a0022002a0032003800420012060a01781201791a002200"
+)
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        out.append(number & 0x7F | (0x80 if number > 0x7F else 0))
+        number >>= 7
+        if not number:
+            return bytes(out)
+
+
+def piece(number: int, value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value & (1 << 64) - 1)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def body(api_version: str, kind: str, raw: bytes) -> bytes:
+    type_meta = piece(1, api_version.encode()) + piece(2, kind.encode())
+    return wire.MAGIC + piece(1, type_meta) + piece(2, raw)
+
+
+def test_a_config_map_of_kubectl_is_read():
+    document = protobuf.decode(CONFIG_MAP, "v1", "ConfigMap")
+
+    assert (document["kind"], document["apiVersion"]) == ("ConfigMap", "v1")
+    assert document["metadata"]["name"] == "a"
+    assert document["data"] == {"x": "y"}
+
+
+def test_inline_structs_special_types_and_negative_numbers():
+    port = piece(1, 1) + piece(3, b"http")  # IntOrString of type string
+    probe = piece(1, piece(2, piece(2, port))) + piece(2, -1)  # handler.httpGet.port, delay
+    volume = piece(1, b"v") + piece(2, piece(1, piece(1, b"/x")))  # volumeSource.hostPath.path
+    resources = piece(1, piece(1, b"cpu") + piece(2, piece(1, b"500m")))
+    container = piece(1, b"c") + piece(8, resources) + piece(10, probe)
+    spec = piece(1, volume) + piece(2, container)
+    created = piece(1, 1_700_000_000)
+    metadata = piece(1, b"p") + piece(8, created)
+
+    pod = protobuf.decode(body("v1", "Pod", piece(1, metadata) + piece(2, spec)), "v1", "Pod")
+
+    assert pod["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert pod["spec"]["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]
+    found = pod["spec"]["containers"][0]
+    assert found["resources"] == {"limits": {"cpu": "500m"}}
+    assert found["livenessProbe"] == {"httpGet": {"port": "http"}, "initialDelaySeconds": -1}
+
+
+def test_bytes_become_base64_and_unknown_fields_are_skipped():
+    data = piece(1, b"k") + piece(2, b"\x00\xff")
+
+    secret = protobuf.decode(
+        body("v1", "Secret", piece(2, data) + piece(999, b"later")), "v1", "Secret"
+    )
+
+    assert secret["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
+
+
+def test_options_and_subresources_have_their_messages_too():
+    options = protobuf.decode(body("v1", "DeleteOptions", piece(1, 5)), "v1", "DeleteOptions")
+
+    assert options["gracePeriodSeconds"] == 5
+    for api_version, kind in (
+        ("v1", "Binding"),
+        ("policy/v1", "Eviction"),
+        ("autoscaling/v1", "Scale"),
+    ):
+        assert table.message_of(api_version, kind)
+
+
+def test_every_served_kind_can_be_read():
+    for kind in scheme.kinds():
+        assert table.message_of(kind.api_version, kind.kind), kind
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"{}",
+        CONFIG_MAP[:-3],
+        wire.MAGIC + b"\xff" * 20,
+        body("v1", "Nosuch", b""),
+        body("v1", "Pod", piece(1, 7)),
+    ],
+)
+def test_broken_bodies_are_refused(broken):
+    with pytest.raises(status.BadRequest):
+        protobuf.decode(broken, "v1", "ConfigMap")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader(data):
+    try:
+        protobuf.decode(body("v1", "Pod", data), "v1", "Pod")
+    except status.BadRequest:
+        pass
