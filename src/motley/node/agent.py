@@ -1,0 +1,389 @@
+"""The node agent: which pods are mine, and who looks after each.
+
+Four things make it act: a pod of this node changes in the API, something happens in the runtime,
+time passes (a relist, in case an event was lost), and housekeeping. Each only wakes the worker of
+the pod concerned; what is to be done is decided there. Stopping the agent leaves every container
+running; the next agent finds them by their labels and goes on.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from motley.api import status as api_status
+from motley.api.views.base import Key
+from motley.api.views.core import Node, Service
+from motley.api.views.pod import Pod
+from motley.client.events import Recorder
+from motley.client.informer import Change, Informer
+from motley.client.rest import Client
+from motley.lib import journal
+from motley.lib.backoff import Backoff
+from motley.lib.clock import SYSTEM, Clock
+from motley.node import cgroups, dnsconfig, machine, resources
+from motley.node.checks import Checker
+from motley.node.context import Context, Settings
+from motley.node.cri.errors import RuntimeFailure
+from motley.node.cri.runtime import Runtime
+from motley.node.cri.values import Version
+from motley.node.housekeeping import Housekeeper
+from motley.node.images import Images
+from motley.node.objects import Objects
+from motley.node.podworker import PodWorker
+from motley.node.registration import RENEW_S, STATUS_S, Registration
+from motley.node.runtimewatch import RuntimeWatch
+from motley.node.server import Server
+from motley.node.volumes.podvolumes import PodVolumes
+
+log = journal.get(__name__)
+
+SetupNetwork = Callable[[str], Awaitable[None]]
+
+HOUSEKEEPING_S = 15.0
+NOT_READY_POLL_S = 0.5
+RUNTIME_GRACE_S = 30.0  # as the kubelet: silent for longer than this, it counts as down
+SETTLE_S = 20.0  # a start that takes longer than this is a failure to report
+
+
+class Agent:
+    """One node. `setup_network` is called with the node's podCIDR as soon as it has one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        runtime: Runtime,
+        *,
+        setup_network: SetupNetwork,
+        tls: ssl.SSLContext | None = None,
+        bind: str = "0.0.0.0",
+        clock: Clock = SYSTEM,
+        rng: Random | None = None,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._runtime = runtime
+        self._setup_network = setup_network
+        self._tls = tls
+        self._bind = bind
+        self._clock = clock
+        self._rng = rng or Random()
+        self._workers: dict[str, PodWorker] = {}
+        self._is_adopting = True
+        self._must_report = asyncio.Event()
+        self._has_network = False
+        self._runtime_says = "the container runtime has not answered yet"
+        self._runtime_seen_at = clock.monotonic()
+        self._network_says = "waiting for the node's podCIDR"
+        selector = f"spec.nodeName={settings.name}"
+        self._pods: Informer[Pod] = Informer(client, Pod, field_selector=selector, clock=clock)
+        self._services: Informer[Service] = Informer(client, Service, clock=clock)
+        name = f"metadata.name={settings.name}"
+        self._nodes: Informer[Node] = Informer(client, Node, field_selector=name, clock=clock)
+        self._recorder = Recorder(client, "kubelet", settings.name, clock=clock)
+        self._context: Context
+        self._tasks: asyncio.TaskGroup
+
+    # -- state others ask for
+
+    @property
+    def is_ready(self) -> bool:
+        """Are the agent's own informers current and the runtime there?"""
+        return not self._is_adopting and not self._runtime_says
+
+    def not_ready(self) -> str:
+        """Why the node cannot run pods now; empty when it can."""
+        return self._runtime_says or self._network_says
+
+    def find(self, key: Key) -> PodWorker | None:
+        """The worker of a pod by name; of two with one name, the living one."""
+        found = [w for w in self._workers.values() if w.pod is not None and w.pod.key == key]
+        return found[-1] if found else None
+
+    # -- life
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises RefusedError when the name belongs to another agent."""
+        settings, clock = self._settings, self._clock
+        settings.log_root.mkdir(parents=True, exist_ok=True)
+        version = await self._first_contact()
+        about = machine.read(settings.root)
+        may_lower = cgroups.may_lower_oom_score(Path("/proc/self/status").read_text())
+        node_resources = machine.resources(
+            about, settings.system_reserved, settings.max_pods, may_lower_oom_score=may_lower
+        )
+        registration = Registration(
+            self._client,
+            self._runtime,
+            settings,
+            about,
+            node_resources,
+            version,
+            clock,
+            self.not_ready,
+        )
+        await self._until_registered(registration)
+        async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as self._tasks:
+            self._context = Context(
+                settings=settings,
+                client=self._client,
+                runtime=self._runtime,
+                images=Images(self._runtime, clock=clock),
+                volumes=PodVolumes(settings.root, clock=clock),
+                cgroups=cgroups.Cgroups(settings.cgroup_root),
+                objects=Objects(self._client, self._tasks, self._objects_changed, clock=clock),
+                checker=Checker(self._runtime, http, clock),
+                recorder=self._recorder,
+                clock=clock,
+                resources=node_resources,
+                host_resolver=dnsconfig.parse(_text(Path("/etc/resolv.conf"))),
+                host_hosts=_text(Path("/etc/hosts")),
+                services=self._services.items,
+                is_network_ready=lambda: not self._network_says,
+            )
+            self._nodes.add_handler(lambda change: self._node_changed(change, registration))
+            start = self._tasks.create_task
+            start(self._recorder.run())
+            start(self._nodes.run())
+            start(self._services.run())
+            start(self._renew(registration))
+            start(self._report(registration))
+            start(self._network())
+            start(self._adopt())
+            if self._tls is not None:
+                server = Server(
+                    self._runtime,
+                    self.find,
+                    lambda: list(self._workers.values()),
+                    lambda: self.is_ready,
+                    settings.root / "exec",
+                    clock,
+                    self._rng,
+                    is_containerd=version.is_containerd,
+                )
+                start(server.run(self._bind, settings.port, self._tls))
+
+    async def _first_contact(self) -> Version:
+        backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
+        while True:
+            try:
+                version = await self._runtime.version()
+            except RuntimeFailure as error:
+                log.warning("waiting for the container runtime", error=error)
+                await self._clock.sleep(backoff.next())
+                continue
+            log.info("container runtime", name=version.name, version=version.version)
+            return version
+
+    async def _until_registered(self, registration: Registration) -> None:
+        backoff = Backoff(base_s=0.2, cap_s=10.0, rng=self._rng)
+        while True:
+            try:
+                await registration.register()
+                return
+            except (api_status.ServiceUnavailable, api_status.GatewayTimeout) as error:
+                log.warning("waiting for the API server", error=error.message)
+                await self._clock.sleep(backoff.next())
+
+    async def _adopt(self) -> None:
+        """First what there is, then what is wanted: running pods are adopted before any starts."""
+        known = await self._list_runtime()
+        self._pods.add_handler(self._pod_changed)
+        await self._services.synced()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.run())
+            await self._pods.synced()
+            self._is_adopting = False
+            # Those that already run have their place; newcomers take what is left.
+            pods = self._pods.items()
+            for pod in sorted(pods, key=lambda p: (p.metadata.uid not in known, _created(p))):
+                self._ensure(pod, is_known=pod.metadata.uid in known)
+            for uid in known - {p.metadata.uid for p in pods}:
+                self._adopt_orphan(uid)
+            log.info("agent ready", pods=len(pods), in_runtime=len(known))
+            watch = RuntimeWatch(
+                self._runtime,
+                self._workers,
+                lambda: (p.metadata.uid for p in self._pods.items()),
+                self._adopt_orphan,
+                self._clock,
+            )
+            group.create_task(watch.run())
+            group.create_task(self._housekeep())
+
+    async def _list_runtime(self) -> set[str]:
+        backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
+        while True:
+            try:
+                sandboxes = await self._runtime.list_sandboxes()
+                containers = await self._runtime.list_containers()
+            except RuntimeFailure as error:
+                log.warning("waiting for the container runtime", error=error)
+                await self._clock.sleep(backoff.next())
+                continue
+            return {s.uid for s in sandboxes} | set(containers)
+
+    # -- workers
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if self._is_adopting:
+            return
+        if change.new is not None:
+            self._ensure(change.new, is_known=False)
+        elif (worker := self._workers.get(change.object.metadata.uid)) is not None:
+            worker.removed(change.old)
+
+    def _ensure(self, pod: Pod, *, is_known: bool) -> None:
+        uid = pod.metadata.uid
+        if uid in self._workers:
+            self._workers[uid].update(pod)
+            return
+        rejected = None
+        if not is_known and not pod.status.start_time and not pod.is_terminal:
+            rejected = self._admit(pod)
+        self._begin(PodWorker(self._context, uid, pod, rejected))
+
+    def _admit(self, pod: Pod) -> tuple[str, str] | None:
+        present = [
+            w.pod
+            for w in self._workers.values()
+            if w.pod is not None and not w.pod.is_terminal and w.notes.rejected is None
+        ]
+        rejection = resources.admit(pod, present, self._context.resources.allocatable)
+        if rejection is None:
+            return None
+        log.warning("pod rejected", pod=pod.key, reason=rejection.reason)
+        self._recorder.event(pod, "Warning", rejection.reason, rejection.message)
+        return (rejection.reason, rejection.message)
+
+    def _adopt_orphan(self, uid: str) -> None:
+        """Something runs here that the API does not know: it was deleted while nobody looked."""
+        if uid not in self._workers:
+            log.info("removing a pod the API no longer has", uid=uid)
+            self._begin(PodWorker(self._context, uid, None))
+
+    def _begin(self, worker: PodWorker) -> None:
+        self._workers[worker.uid] = worker
+        self._tasks.create_task(self._work(worker))
+
+    async def _work(self, worker: PodWorker) -> None:
+        while True:
+            try:
+                await worker.run()
+            except Exception as error:
+                log.error("pod worker failed, starting another", exc_info=error, uid=worker.uid)
+                await self._clock.sleep(5.0)
+                worker = PodWorker(self._context, worker.uid, worker.pod, worker.notes.rejected)
+                self._workers[worker.uid] = worker
+                continue
+            del self._workers[worker.uid]
+            return
+
+    def _objects_changed(self, uid: str) -> None:
+        if worker := self._workers.get(uid):
+            worker.objects_changed()
+
+    # -- time
+
+    async def _housekeep(self) -> None:
+        housekeeper = Housekeeper(self._context)
+        while True:
+            try:
+                await housekeeper.round(list(self._workers.values()))
+            except (OSError, RuntimeFailure) as error:
+                log.warning("housekeeping failed", error=error)
+            await self._clock.sleep(HOUSEKEEPING_S)
+
+    # -- the node
+
+    def _node_changed(self, change: Change[Node], registration: Registration) -> None:
+        registration.update(change.new)
+        if change.new is None:
+            self._must_report.set()
+
+    async def _network(self) -> None:
+        """Set the pod network up once the node has a podCIDR, and again if it gets another."""
+        backoff = Backoff(base_s=0.2, cap_s=10.0, rng=self._rng)
+        changed = asyncio.Event()
+        self._nodes.add_handler(lambda _: changed.set())
+        done = ""
+        while True:
+            await changed.wait()
+            changed.clear()
+            node = self._nodes.get(Key("", self._settings.name))
+            if node is None or node.spec.pod_cidr in ("", done):
+                continue
+            try:
+                await self._setup_network(node.spec.pod_cidr)
+            except Exception as error:
+                # Whatever the network's part raises, the node stays NotReady and says why.
+                self._has_network = False
+                self._network_says = f"pod network: {error}"
+                log.warning("pod network not set up", error=error)
+                await self._clock.sleep(backoff.next())
+                changed.set()
+                continue
+            backoff.reset()
+            done = node.spec.pod_cidr
+            log.info("pod network set up", pod_cidr=done)
+            self._network_says = "waiting for the runtime to see the pod network"
+            self._has_network = True
+
+    async def _check_runtime(self) -> None:
+        try:
+            says = await self._runtime.readiness()
+        except RuntimeFailure as error:
+            # A runtime that is started again takes its containers over: they need not notice.
+            if self._clock.monotonic() - self._runtime_seen_at > RUNTIME_GRACE_S:
+                self._runtime_says = f"container runtime: {error}"
+            return
+        self._runtime_seen_at = self._clock.monotonic()
+        self._runtime_says = says.runtime
+        if self._has_network and says.network != self._network_says:
+            self._network_says = says.network
+            if not says.network:
+                for worker in self._workers.values():
+                    worker.retry_now()
+
+    async def _report(self, registration: Registration) -> None:
+        # A restart is no reason to send traffic away from running pods: what this agent's last
+        # life reported holds until this one knows better, or has had its time to find out.
+        settled_at = self._clock.monotonic() + SETTLE_S
+        while True:
+            await self._check_runtime()
+            is_well = not self.not_ready()
+            try:
+                if is_well or not registration.is_ready or self._clock.monotonic() > settled_at:
+                    await registration.report()
+            except api_status.ApiError as error:
+                log.warning("node status not written", error=error.message)
+            pause = STATUS_S if is_well else NOT_READY_POLL_S
+            try:
+                async with asyncio.timeout(pause):
+                    await self._must_report.wait()
+            except TimeoutError:
+                continue
+            self._must_report.clear()
+
+    async def _renew(self, registration: Registration) -> None:
+        while True:
+            try:
+                await registration.renew_lease()
+            except api_status.ApiError as error:
+                log.warning("lease not renewed", error=error.message)
+            await self._clock.sleep(RENEW_S)
+
+
+def _created(pod: Pod) -> str:
+    return pod.metadata.creation_timestamp or ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,82 @@
+"""What the parts of a node agent share: its settings and its tools."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from motley.api.views.core import Service
+from motley.api.views.pod import Pod
+from motley.client.events import Recorder
+from motley.client.rest import Client
+from motley.lib.clock import Clock
+from motley.node.cgroups import Cgroups
+from motley.node.checks import Checker
+from motley.node.cri.runtime import Runtime
+from motley.node.dnsconfig import Resolver
+from motley.node.images import Images
+from motley.node.objects import Objects
+from motley.node.volumes.podvolumes import PodVolumes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one agent is set up; everything comes from the command line."""
+
+    name: str
+    node_ip: str
+    root: Path
+    cluster_dns: tuple[str, ...] = ("10.96.0.10",)
+    cluster_domain: str = "cluster.local"
+    cgroup_root: str = "motley"
+    max_pods: int = 110
+    system_reserved: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    register_taints: tuple[Mapping[str, str], ...] = ()
+    port: int = 10250
+    log_max_bytes: int = 10 << 20  # kubelet's containerLogMaxSize
+    log_max_files: int = 5
+
+    @property
+    def log_root(self) -> Path:
+        """Where container logs are."""
+        return self.root / "logs" / "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """What the machine has and what pods may have of it; cpu in milli."""
+
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    may_lower_oom_score: bool
+
+
+@dataclass(slots=True)
+class Context:
+    """The tools a pod worker needs."""
+
+    settings: Settings
+    client: Client
+    runtime: Runtime
+    images: Images
+    volumes: PodVolumes
+    cgroups: Cgroups
+    objects: Objects
+    checker: Checker
+    recorder: Recorder
+    clock: Clock
+    resources: NodeResources
+    host_resolver: Resolver
+    host_hosts: str
+    services: Callable[[], list[Service]]
+    is_network_ready: Callable[[], bool]
+
+    def facts(self, pod: Pod, ips: tuple[str, ...]) -> dict[str, str]:
+        """Status fields the downward API may ask for."""
+        address = self.settings.node_ip if pod.spec.host_network else ",".join(ips[:1])
+        return {
+            "status.hostIP": self.settings.node_ip,
+            "status.hostIPs": self.settings.node_ip,
+            "status.podIP": address,
+            "status.podIPs": self.settings.node_ip if pod.spec.host_network else ",".join(ips),
+        }

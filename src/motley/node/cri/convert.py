@@ -1,0 +1,95 @@
+"""From the runtime's answers to the plain values the agent works with."""
+
+from typing import Any
+
+from motley.node.cri import cri_pb2 as cri
+from motley.node.cri.values import Image
+from motley.node.model import (
+    CONTAINER_NAME,
+    GRACE_PERIOD,
+    MESSAGE_PATH,
+    MESSAGE_POLICY,
+    POD_UID,
+    RESTART_DELAY,
+    SPEC_HASH,
+    RuntimeContainer,
+    RuntimeSandbox,
+    State,
+)
+
+_STATES = {
+    cri.CONTAINER_CREATED: State.CREATED,
+    cri.CONTAINER_RUNNING: State.RUNNING,
+    cri.CONTAINER_EXITED: State.EXITED,
+    cri.CONTAINER_UNKNOWN: State.UNKNOWN,
+}
+
+
+def age(container: RuntimeContainer) -> tuple[int, float]:
+    """Sorts containers of one name by when they were made."""
+    return (container.attempt, container.created_at)
+
+
+def addresses(network: Any) -> tuple[str, ...]:
+    """All addresses of a sandbox."""
+    return tuple(a for a in (network.ip, *(p.ip for p in network.additional_ips)) if a)
+
+
+def sandbox(item: Any, ips: tuple[str, ...] = ()) -> RuntimeSandbox:
+    """From a list's `PodSandbox` or from a `PodSandboxStatus`."""
+    return RuntimeSandbox(
+        id=item.id,
+        uid=item.labels.get(POD_UID, item.metadata.uid),
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        attempt=item.metadata.attempt,
+        is_ready=item.state == cri.SANDBOX_READY,
+        created_at=item.created_at / 1e9,
+        ips=ips,
+    )
+
+
+def _number(text: str, default: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return default
+
+
+def container(item: Any, sandbox_id: str) -> RuntimeContainer:
+    """From a list's `Container` or from a `ContainerStatus`, which has more."""
+    notes = item.annotations
+    status = item if isinstance(item, cri.ContainerStatus) else None
+    return RuntimeContainer(
+        id=item.id,
+        name=item.labels.get(CONTAINER_NAME, item.metadata.name),
+        attempt=item.metadata.attempt,
+        sandbox_id=sandbox_id,
+        state=_STATES.get(item.state, State.UNKNOWN),
+        created_at=item.created_at / 1e9,
+        started_at=status.started_at / 1e9 if status else 0.0,
+        finished_at=status.finished_at / 1e9 if status else 0.0,
+        exit_code=status.exit_code if status else 0,
+        reason=status.reason if status else "",
+        message=status.message if status else "",
+        log_path=status.log_path if status else "",
+        image=item.image.image,
+        image_ref=item.image_ref,
+        spec_hash=notes.get(SPEC_HASH, ""),
+        restart_delay_s=_number(notes.get(RESTART_DELAY, ""), 0.0),
+        grace_s=int(_number(notes.get(GRACE_PERIOD, ""), 30)),
+        message_path=notes.get(MESSAGE_PATH, ""),
+        message_policy=notes.get(MESSAGE_POLICY, "File"),
+    )
+
+
+def image(item: Any) -> Image:
+    """From an `Image`."""
+    return Image(
+        id=item.id,
+        tags=tuple(item.repo_tags),
+        digests=tuple(item.repo_digests),
+        size_bytes=item.size,
+        uid=item.uid.value if item.HasField("uid") else None,
+        username=item.username,
+    )

@@ -1,0 +1,46 @@
+"""What the runtime says about itself, its images and its commands."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which runtime answers."""
+
+    name: str
+    version: str
+    api_version: str
+
+    @property
+    def is_containerd(self) -> bool:
+        """Does the socket also speak containerd's own API?"""
+        return self.name == "containerd"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The runtime's own opinion of itself; empty text means well."""
+
+    runtime: str
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in the runtime's store."""
+
+    id: str
+    tags: tuple[str, ...]
+    digests: tuple[str, ...]
+    size_bytes: int
+    uid: int | None
+    username: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes

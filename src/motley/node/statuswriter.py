@@ -1,0 +1,109 @@
+"""Writes one pod's status to the API, beside the work.
+
+Containers are started and restarted whether or not the API server can be reached; what is to be
+said about them waits here. Only the newest status is kept, and only a change is written.
+"""
+
+import asyncio
+from typing import Any
+
+from motley.api import status as api_status
+from motley.api.views.pod import Pod
+from motley.client.rest import Client
+from motley.lib import journal
+from motley.lib.backoff import Backoff
+from motley.lib.clock import Clock
+
+log = journal.get(__name__)
+
+# At most ten writes a second per pod, however its containers behave.
+MIN_INTERVAL_S = 0.1
+
+
+def version(pod: Pod) -> int:
+    """The resourceVersion as a number, to tell older news from newer."""
+    text = pod.metadata.resource_version
+    return int(text) if text.isdigit() else 0
+
+
+def agrees(pod: Pod, status: dict[str, Any]) -> bool:
+    """Does the API show what was written? Others may write a pod's status too."""
+    if pod.status.phase != status.get("phase"):
+        return False
+    for condition in status.get("conditions", ()):
+        known = pod.status.condition(condition["type"])
+        if known is None or known.status != condition["status"]:
+            return False
+    return True
+
+
+class StatusWriter:
+    """Keeps the API's idea of one pod's status current; `run` it in a task group."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._pod: Pod | None = None
+        self._wanted: dict[str, Any] = {}
+        self._written: dict[str, Any] = {}
+        self._version = 0
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def set(self, pod: Pod, status: dict[str, Any]) -> None:
+        """This is the pod's status now."""
+        self._pod, self._wanted = pod, status
+        if self._written and version(pod) >= self._version and not agrees(pod, self._written):
+            self._written = {}
+        if self._wanted != self._written:
+            self._settled.clear()
+            self._changed.set()
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Wait until everything is written; False when it took too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Write changes until cancelled."""
+        backoff = Backoff(base_s=0.2, cap_s=10.0)
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._write()
+            except api_status.ApiError as error:
+                log.warning("pod status not written", error=error.message)
+                self._changed.set()
+                await self._clock.sleep(backoff.next())
+                continue
+            backoff.reset()
+            if self._wanted == self._written:
+                self._settled.set()
+            await self._clock.sleep(MIN_INTERVAL_S)
+
+    async def _write(self) -> None:
+        pod, status = self._pod, self._wanted
+        if pod is None or status == self._written:
+            return
+        patch = dict(status)
+        had = [{"ip": p.ip} for p in pod.status.pod_ips]
+        if had and had != status["podIPs"]:  # this list merges by address unless told otherwise
+            patch["podIPs"] = [{"$patch": "replace"}, *status["podIPs"]]
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": patch}
+        try:
+            fresh = await self._client.patch(
+                Pod, meta.name, meta.namespace, body, type="strategic", subresource="status"
+            )
+        except (api_status.NotFound, api_status.Conflict) as error:
+            # Gone, or another pod has its name by now: the informer will say.
+            log.debug("pod status not wanted", pod=pod.key, error=error.message)
+        else:
+            self._version = version(fresh)
+        self._written = status
