@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: sizes, documented commands, a true requirements table."""
+"""The house rules that a machine can check: sizes, documented commands, a true table."""
 
 import re
 from pathlib import Path
