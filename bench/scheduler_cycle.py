@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 
 import figures
-
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.lib.clock import SYSTEM
