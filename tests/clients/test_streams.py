@@ -17,6 +17,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from motley.apiserver import tls
+from motley.lib import clock
 
 POD = {
     "apiVersion": "v1",
@@ -107,7 +108,12 @@ def agent(server) -> Iterator[Agent]:
         await web.SockSite(runner, listener, ssl_context=context).start()
         started.set()
         await stop.wait()
+        # The API server keeps its connections open; over TLS, closing would wait for its answer.
+        transports = [handler.transport for handler in runner.server.connections]
         await runner.cleanup()
+        for transport in filter(None, transports):
+            transport.abort()
+        await clock.SYSTEM.sleep(0.01)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()

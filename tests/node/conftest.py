@@ -4,6 +4,7 @@ Nothing schedules and nothing controls: pods are bound by hand (`spec.nodeName`)
 sees the agent alone. Everything runs inside the namespace by nsenter and below one directory.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -244,7 +245,8 @@ class Rig:
     def leftovers(self):
         """What pods left on the machine while the node's processes are still up."""
         return {
-            "containers": processes.in_cgroup(self.cgroup_root),
+            "containers": processes.in_cgroup(f"/{self.cgroup_root}"),
+            "cgroups": [p for p in self.cgroup_tree().glob("**/pod*")],
             "mounts": [
                 m for m in remains.mounts(self.root) if "/node/" in str(m) or "rootfs" in str(m)
             ],
@@ -263,14 +265,28 @@ class Rig:
             subprocess.run([*ctr, "tasks", "rm", "-f", task], capture_output=True, timeout=30)
         if "containerd" in self.processes:
             self.end("containerd")
-        for process in processes.of_cluster(self.root):
+        # Also when a test left without its containerd: shims by our directory, pods by our group.
+        for process in self._ours():
             processes.send(process, signal.SIGKILL)
+        eventually(lambda: not self._ours())
         remains.unmount(self.root)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True)
         shutil.rmtree(self.root, ignore_errors=True)
-        for group in Path("/sys/fs/cgroup").glob(f"**/{self.cgroup_root}"):
+        eventually(self._remove_cgroups)
+
+    def _ours(self):
+        found = processes.in_cgroup(f"/{self.cgroup_root}")
+        for pid in processes.pids():
+            with contextlib.suppress(OSError):
+                if str(self.root).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(processes.identify(pid))
+        return [process for process in found if process is not None]
+
+    def _remove_cgroups(self):
+        for group in Path("/sys/fs/cgroup").glob(f"*/{self.cgroup_root}"):
             for directory, _, _ in os.walk(group, topdown=False):
                 os.rmdir(directory)
+        return not list(Path("/sys/fs/cgroup").glob(f"*/{self.cgroup_root}"))
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,13 @@ def test_a_stubborn_process_is_killed_when_its_grace_is_over(rig):
 
 
 def test_an_agent_killed_and_restarted_adopts_what_runs(rig):
-    rig.pod("kept", "sleep", "1000")
+    rig.kubectl("create", "configmap", "words", "--from-literal=word=old")
+    rig.pod(
+        "kept",
+        *("sleep", "1000"),
+        pod_spec={"volumes": [{"name": "words", "configMap": {"name": "words"}}]},
+        volumeMounts=[{"name": "words", "mountPath": "/words"}],
+    )
     rig.pod("doomed", "sleep", "1000")
     rig.pod(
         "judged",
@@ -173,6 +179,7 @@ def test_an_agent_killed_and_restarted_adopts_what_runs(rig):
     rig.end("node", signal.SIGKILL)
     rig.kubectl("delete", "pod", "doomed", "--grace-period=0", "--force")
     rig.pod("newcomer", "sleep", "1000")
+    rig.kubectl("patch", "configmap", "words", "-p", '{"data":{"word":"new"}}')
     rig.start_agent()
     rig.until_ready("newcomer")
     for name, container in before.items():
@@ -192,6 +199,7 @@ def test_an_agent_killed_and_restarted_adopts_what_runs(rig):
         return False
 
     eventually(gone)
+    eventually(lambda: rig.exec("kept", "cat", "/words/word") == "new")
     for name in ("kept", "judged", "newcomer"):
         rig.delete(name)
 

@@ -158,6 +158,8 @@ class PodWorker:
         observed = self.observed = self._with_messages(await context.runtime.pod(self.uid))
         self._follow_probes(pod, observed)
         ips = observed.sandbox.ips if observed.sandbox else ()
+        if pod is not None and observed.running() and not self._leaving.is_set():
+            await self._starter.adopt(pod, ips)
         if self._must_refresh and pod is not None:
             self._must_refresh = False
             await self._starter.refresh(pod, ips)

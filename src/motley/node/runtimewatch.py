@@ -18,7 +18,7 @@ log = journal.get(__name__)
 
 RELIST_S = 10.0
 # containerd's CRI part hears of an exit by the same event as we do: it may need a moment.
-LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class RuntimeWatch:
@@ -63,17 +63,21 @@ class RuntimeWatch:
             await self._clock.sleep(1.0)
 
     def _event(self, topic: str, runtime_id: str) -> None:
-        if topic == "/tasks/start":
-            return  # our own doing
-        for worker in self._workers.values():
-            observed = worker.observed
-            if any(c.id == runtime_id for c in observed.containers) or any(
-                s.id == runtime_id for s in observed.sandboxes
-            ):
-                is_exit = topic == "/tasks/exit"
-                self._tasks.create_task(self._look(worker, runtime_id, is_exit=is_exit))
-                return
-        self._must_relist.set()  # whose end was that?
+        if topic != "/tasks/start":  # our own doing
+            self._tasks.create_task(self._follow_up(runtime_id, is_exit=topic == "/tasks/exit"))
+
+    async def _follow_up(self, runtime_id: str, *, is_exit: bool) -> None:
+        """Find whose it is: a short-lived container may end before its worker has seen it."""
+        for pause in LOOKS_S:
+            await self._clock.sleep(pause)
+            for worker in self._workers.values():
+                observed = worker.observed
+                if any(c.id == runtime_id for c in observed.containers) or any(
+                    s.id == runtime_id for s in observed.sandboxes
+                ):
+                    await self._look(worker, runtime_id, is_exit=is_exit)
+                    return
+        self._must_relist.set()
 
     async def _look(self, worker: PodWorker, runtime_id: str, *, is_exit: bool) -> None:
         """Wake a worker until it sees what the event told.

@@ -89,6 +89,18 @@ class Starter:
         self._is_prepared = True
         return True
 
+    async def adopt(self, pod: Pod, ips: tuple[str, ...]) -> None:
+        """Take over a pod that an earlier agent started: follow what it refers to again."""
+        if self._is_prepared:
+            return
+        try:
+            await self._context.objects.use(pod)
+        except TimeoutError:
+            log.warning("ConfigMaps and Secrets not read yet", pod=pod.key)
+            return
+        await self.refresh(pod, ips)
+        self._is_prepared = True
+
     async def refresh(self, pod: Pod, ips: tuple[str, ...]) -> None:
         """Follow changed ConfigMaps and Secrets in mounted volumes."""
         context = self._context
