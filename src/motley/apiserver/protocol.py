@@ -6,11 +6,16 @@ connection. Everything else is uvicorn's.
 """
 
 import asyncio
+import logging
 import ssl
 from typing import Any
 
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.server import ServerProtocol
 
 PEER = "peer_certificate"
 
@@ -32,8 +37,33 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
 
 
+class _Handshake(ServerProtocol):
+    """Leaves the subprotocol to the application.
+
+    kubectl's port-forward offers `SPDY/3.1+portforward.k8s.io`, whose slash is not allowed in a
+    subprotocol's name; the library would refuse the handshake for it.
+    """
+
+    def process_subprotocol(self, headers: Headers) -> None:
+        """Choose nothing: the application's accept message names the subprotocol."""
+
+
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """WebSocket with the client certificate in the scope's state."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Handshake(
+            extensions=self.conn.available_extensions,
+            max_size=config.ws_max_size,
+            logger=logging.getLogger("uvicorn.error"),
+        )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the certificate once, when the handshake is over."""

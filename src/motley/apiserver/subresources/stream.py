@@ -1,7 +1,8 @@
 """`pods/exec`, `attach` and `portforward`: WebSocket frames, relayed to the node agent and back.
 
-The subprotocol (`v5.channel.k8s.io`, `v4.channel.k8s.io`) is agreed with the agent first and then
-with the client, so both ends speak the same one and this process need not understand the frames.
+The subprotocol (`v5.channel.k8s.io`, `v4.channel.k8s.io`, kubectl's SPDY tunnel) is agreed with
+the agent first and then with the client, so both ends speak the same one and this process need not
+understand the frames.
 
 Invariant: when either side ends, the other is ended too, with the same code.
 """
@@ -27,6 +28,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 SUBRESOURCES = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+# kubectl since 1.31 forwards ports as SPDY inside WebSocket messages.
+TUNNEL = "SPDY/3.1+portforward.k8s.io"
 _TERMINAL = ("command", "stdin", "stdout", "stderr", "tty")
 # 64 MiB: a frame is a piece of a stream; nobody sends larger ones.
 _FRAME_LIMIT = 64 * 1024 * 1024
@@ -47,11 +50,12 @@ async def relay(
     """Connect both sides and pass frames until one of them ends."""
     if info.subresource == "exec" and not info.query.get("command"):
         raise status.BadRequest("you must specify at least 1 command for the container")
-    common = [p for p in PROTOCOLS if p in offered]
+    known = (TUNNEL, *PROTOCOLS) if info.subresource == "portforward" else PROTOCOLS
+    common = [p for p in known if p in offered]
     if offered and not common:
         raise status.BadRequest(
             f"unable to upgrade: none of the subprotocols {', '.join(offered)} is supported, "
-            f"offer one of {', '.join(PROTOCOLS)}"
+            f"offer one of {', '.join(known)}"
         )
     agent = await _connect(core, info, common)
     async with agent:
