@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/
 export MOTLEY_IMAGE_CACHE ?= $(CURDIR)/.cache/images
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: help setup up down clean-cluster check test bench
+.PHONY: help setup up down clean-cluster check test replay bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,5 +39,8 @@ check: setup ## Format, lint, types, layers
 test: check ## Everything: checks, unit, contract, client, node and cluster tests
 	@$(RUN)pytest
 
+replay: setup ## Compare the API server with recorded answers of a real one, where there are any
+	@tools/replay --causes 20
+
 bench: setup ## Print the figures of every benchmark, quickly
-	@for script in $(filter-out bench/figures.py,$(wildcard bench/*.py)); do $(RUN)python $$script --quick || exit 1; done
+	@for script in $(filter-out bench/figures.py bench/apiload.py,$(wildcard bench/*.py)); do $(RUN)python $$script --quick || exit 1; done

@@ -2,7 +2,8 @@
 
 Values are 3.3 KB, a usual Pod. `store.raw.N` is what plain sqlite3 does with the same rows, N per
 transaction, one fsync each, on the same disk and without an event loop: the limit that
-`store.commit.N` is to be compared with.
+`store.commit.N` is to be compared with. `store.etcd.commit.N` are the same commits into a real
+etcd, where one is installed.
 """
 
 import asyncio
@@ -16,7 +17,12 @@ from pathlib import Path
 import uvloop
 
 import figures
+from motley.lib.clock import SYSTEM
+from motley.ops import etcdbed
+from motley.ops.etcdbed import Etcd
 from motley.store.contract import Event, Put, Revision, Store
+from motley.store.etcd.config import Config as EtcdConfig
+from motley.store.etcd.store import EtcdStore
 from motley.store.memory import MemoryStore
 from motley.store.sqlite import SqliteStore
 from motley.store.sqlitelog import LogFile
@@ -55,22 +61,60 @@ def raw(report: figures.Report, directory: Path, batch: int, transactions: int) 
     report.add(f"store.raw.{batch}.cpu", spent.cpu_s / total * 1e6, "us/row")
 
 
-async def commits(report: figures.Report, directory: Path, in_flight: int, total: int) -> None:
-    store = await SqliteStore.open(directory / f"commits{in_flight}.db")
+async def commits(
+    report: figures.Report, store: Store, name: str, in_flight: int, total: int
+) -> None:
     numbers = iter(range(total))
+    waits_ms: list[float] = []
 
     async def caller() -> None:
         for number in numbers:
+            begun = SYSTEM.monotonic()
             await store.commit([Put(key(number), VALUE, Revision(0))])
+            waits_ms.append((SYSTEM.monotonic() - begun) * 1e3)
 
     with figures.measured() as spent:
         async with asyncio.TaskGroup() as group:
             for _ in range(in_flight):
                 group.create_task(caller())
     await store.close()
-    name = f"store.commit.{in_flight}"
+    waits_ms.sort()
     report.add(name, total / spent.wall_s, "commits/s", f"{in_flight} in flight, durable each")
-    report.add(f"{name}.cpu", spent.cpu_s / total * 1e6, "us/commit")
+    report.add(f"{name}.cpu", spent.cpu_s / total * 1e6, "us/commit", "of this process")
+    report.add(f"{name}.p50", waits_ms[len(waits_ms) // 2], "ms")
+    report.add(f"{name}.p99", waits_ms[int(len(waits_ms) * 0.99)], "ms")
+
+
+async def etcd_store(report: figures.Report, directory: Path, counts: dict[int, int]) -> None:
+    """The same commits into a real etcd on the same disk, and what a consistent read costs."""
+    directory.mkdir()
+    server = Etcd(directory)
+    await server.start()
+    try:
+        for in_flight, total in counts.items():
+            config = EtcdConfig(server.url, prefix=f"/commits{in_flight}")
+            store: Store = await EtcdStore.open(config)
+            await commits(report, store, f"store.etcd.commit.{in_flight}", in_flight, total)
+        store = await EtcdStore.open(EtcdConfig(server.url, prefix=f"/commits{max(counts)}"))
+        for readers in (1, 100):
+            await fresh_reads(report, store, readers, 50)
+        listed = min(1000, counts[max(counts)])
+        with figures.measured() as spent:
+            for _ in range(5):
+                assert len((await store.range(PODS, limit=listed)).records) == listed
+        report.add("store.etcd.range.1000", spent.wall_s / 5 * 1e3, "ms", f"{listed} records")
+        await store.close()
+    finally:
+        server.kill()
+
+
+async def fresh_reads(report: figures.Report, store: Store, readers: int, rounds: int) -> None:
+    """Asking how far the store is, as every consistent list does; readers share the question."""
+    with figures.measured() as spent:
+        for _ in range(rounds):
+            await asyncio.gather(*(store.revision() for _ in range(readers)))
+    per_round_ms = spent.wall_s / rounds * 1e3
+    report.add(f"store.etcd.revision.{readers}", per_round_ms, "ms", f"{readers} at a time")
 
 
 def write_log(path: Path, count: int) -> None:
@@ -197,7 +241,12 @@ async def measure(report: figures.Report, directory: Path) -> None:
     for number in IN_FLIGHT:
         count = transactions[number] * (1 if report.quick else 4)
         raw(report, directory, number, count)
-        await commits(report, directory, number, count * number)
+        store = await SqliteStore.open(directory / f"commits{number}.db")
+        await commits(report, store, f"store.commit.{number}", number, count * number)
+    if etcdbed.program() is not None:
+        quick = {1: 300, 32: 3000, 256: 5000}
+        counts = {n: c * (1 if report.quick else 4) for n, c in quick.items()}
+        await etcd_store(report, directory / "etcd", counts)
     await reads(report, directory, 20_000 if report.quick else 100_000)
     await compaction(report, directory, 10_000 if report.quick else 50_000)
     await fan_out(report, 100, 300 if report.quick else 2000)

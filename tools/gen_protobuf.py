@@ -1,8 +1,8 @@
 """Generate the table of Kubernetes' protobuf messages from its published .proto files.
 
-    python tools/gen_protobuf.py API_CHECKOUT APIMACHINERY_CHECKOUT
+    python tools/gen_protobuf.py KUBERNETES_CHECKOUT
 
-The arguments are git directories or work trees of kubernetes/api and kubernetes/apimachinery.
+The argument is a git directory or a work tree of kubernetes/kubernetes.
 Only field numbers, names and types are taken: they are the wire interface. Messages that the
 served kinds (and the bodies of their subresources) do not reach are left out.
 
@@ -37,6 +37,11 @@ SPECIAL = {
     f"{META}.FieldsV1": "raw",
     "k8s.io.apimachinery.pkg.runtime.RawExtension": "raw",
 }
+# Groups that their servers define themselves.
+ELSEWHERE = {"apiregistration": "k8s.io.kube_aggregator.pkg.apis.apiregistration"}
+# A CustomResourceDefinition's JSON (`$ref`, schema-or-boolean) has another shape than its message,
+# and its clients speak JSON.
+JSON_ONLY = {"apiextensions.k8s.io"}
 SCALARS = {"string", "bool", "int32", "int64", "uint32", "uint64", "bytes", "double"}
 _MESSAGE = re.compile(r"^message (\w+) \{(.*?)^\}", re.M | re.S)
 _FIELD = re.compile(
@@ -85,8 +90,11 @@ def fields(package: str, body: str) -> Iterator[Field]:
 def roots() -> Iterator[str]:
     """The messages of the served kinds."""
     for kind in scheme.kinds():
+        if kind.group in JSON_ONLY or kind.definition is not None:
+            continue
         group = kind.group.split(".")[0] or "core"
-        yield f"k8s.io.api.{group}.{kind.version}.{kind.kind}"
+        package = ELSEWHERE.get(group, f"k8s.io.api.{group}")
+        yield f"{package}.{kind.version}.{kind.kind}"
     yield from EXTRA_ROOTS
 
 
@@ -105,7 +113,8 @@ def json_fields(name: str) -> frozenset[str] | None:
 def main() -> None:
     """Write the table."""
     messages = read([Path(p) for p in sys.argv[1:]])
-    pending, reached = list(roots()), {}
+    # Of versions that Kubernetes no longer has, no message is published either.
+    pending, reached = [name for name in roots() if name in messages], {}
     while pending:
         name = pending.pop()
         if name in reached or name in SPECIAL or name in SCALARS:
@@ -130,6 +139,8 @@ def main() -> None:
 
 def short(name: str) -> str:
     """A full name without the part that all have in common."""
+    for group, package in ELSEWHERE.items():
+        name = name.replace(package, group)
     return name.removeprefix("k8s.io.api.").replace(f"{META}.", "meta.")
 
 

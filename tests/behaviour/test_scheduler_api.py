@@ -83,6 +83,8 @@ class World:
         conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
         reported = {"capacity": resources, "allocatable": resources, "conditions": conditions}
         await self.client.patch(Node, name, "", {"status": reported}, subresource="status")
+        # New nodes are tainted until a controller finds them ready; here there is none.
+        await self.client.patch(Node, name, "", {"spec": {"taints": spec.get("taints")}})
 
     async def pod(self, name: str, *, cpu: str = "", image: str = "app:1", **spec: Any) -> None:
         container: dict[str, Any] = {"name": "c", "image": image}

@@ -59,6 +59,7 @@ class Server:
     directory: Path
     port: int = field(default_factory=free_port)
     store: str = "sqlite"
+    options: tuple[str, ...] = ()
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -74,7 +75,7 @@ class Server:
         tokens.write_text("secret-alice,alice,1,developers\n")
         command = [sys.executable, "-m", "motley.cli.main", "apiserver"]
         command += ["--data-dir", str(self.directory), "--port", str(self.port)]
-        command += ["--store", self.store, "--token-auth-file", str(tokens)]
+        command += ["--store", self.store, "--token-auth-file", str(tokens), *self.options]
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_until(self._is_ready, "the server is ready")
@@ -180,6 +181,23 @@ def own_server(tmp_path) -> Iterator[Server]:
     running.start()
     yield running
     running.kill()
+
+
+@pytest.fixture
+def make_server(tmp_path) -> Iterator[Any]:
+    """Makes servers with a store and options of the test's choice; all of them are killed."""
+    made: list[Server] = []
+
+    def make(store: str, *options: str) -> Server:
+        directory = tmp_path / f"server{len(made)}"
+        directory.mkdir()
+        made.append(Server(directory, store=store, options=options))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for running in made:
+        running.kill()
 
 
 _names = iter(range(1_000_000))

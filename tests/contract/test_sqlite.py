@@ -141,15 +141,15 @@ async def test_an_interrupted_compaction_is_finished_by_the_next(tmp_path):
     assert rows_in(path) == 3
 
 
-async def test_the_file_is_synchronous_and_exclusive(sqlite):
+async def test_a_commit_waits_for_the_disk(sqlite):
     settings = {}
 
     def ask(file):
-        for name in ("journal_mode", "synchronous", "locking_mode"):
+        for name in ("journal_mode", "synchronous"):
             (settings[name],) = file._db.execute(f"PRAGMA {name}").fetchone()
 
     await sqlite._with_file(ask)
-    assert settings == {"journal_mode": "wal", "synchronous": 2, "locking_mode": "exclusive"}
+    assert settings == {"journal_mode": "wal", "synchronous": 2}
 
 
 async def test_commits_that_wait_together_are_one_transaction_on_disk(sqlite, monkeypatch):

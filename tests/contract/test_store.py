@@ -278,6 +278,7 @@ class TestWatch:
         assert watch.revision < 2
         assert [e.key for e in await take(watch, 1)] == ["/mine/a"]
         await put(store, "/other/b")
+        assert await store.revision() == 3  # from here on every watch knows
         assert watch.revision == 3
         await watch.aclose()
 
@@ -369,6 +370,8 @@ class TestCompact:
         assert gone.value.oldest == 3
         with pytest.raises(Compacted):
             await store.range("/", at=Revision(2))
+        with pytest.raises(Compacted):  # also where nothing can be
+            await store.range("/a", start="/b", at=Revision(2))
         await watch.aclose()
 
     async def test_the_compacted_revision_itself_can_still_be_listed_and_watched(self, store):

@@ -109,6 +109,8 @@ class Rig:
         self.spawn(
             "apiserver",
             *(*MOTLEY, "apiserver", "--data-dir", data, "--bind", "0.0.0.0", "--store", "memory"),
+            # No controllers here, so no accounts whose tokens could be mounted.
+            *("--disable-admission-plugins", "ServiceAccount"),
         )
         self.kubeconfig = data / "admin.kubeconfig"
         eventually(lambda: self.socket.exists())

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from motley.api import status
-from motley.api.yaml import decode_yaml, decode_yaml_all, duplicate_yaml_keys
+from motley.api import jsonsyntax, status
+from motley.api.yaml import decode_yaml, decode_yaml_all, duplicate_yaml_keys, encode_yaml
 
 __all__ = [
     "MAX_DEPTH",
     "decode",
     "decode_as",
+    "decode_own",
     "decode_yaml",
     "decode_yaml_all",
     "decoder",
@@ -26,6 +27,9 @@ __all__ = [
     "duplicate_yaml_keys",
     "encode",
     "encode_object",
+    "encode_yaml",
+    "go_type",
+    "indented",
     "stamp",
     "stamped_revision",
     "unstamped",
@@ -58,12 +62,16 @@ def decode(data: bytes | str) -> Any:
     except RecursionError:
         raise status.BadRequest("json parse error: exceeded max depth") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise status.BadRequest(f"json parse error: {error}") from None
-    # Each level costs at least one bracket, so most documents need no walk.
-    opening = data.count(b"{") + data.count(b"[") if isinstance(data, bytes) else MAX_DEPTH + 1
-    if opening > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
+        problem = jsonsyntax.problem(data) or str(error)
+        raise status.BadRequest(f"json parse error: {problem}") from None
+    if _may_be_deep(data) and _depth_exceeds(value, MAX_DEPTH):
         raise status.BadRequest("json parse error: exceeded max depth")
     return value
+
+
+def decode_own(data: bytes) -> Any:
+    """As `decode`, for what this program encoded itself: nothing is checked again."""
+    return _decoder.decode(data)
 
 
 def decode_as(data: bytes | str, type_: type[T]) -> T:
@@ -82,6 +90,19 @@ def decoder(type_: type[T]) -> Callable[[bytes | str], T]:
             raise status.BadRequest(f"json parse error: {error}") from None
 
     return decode_typed
+
+
+def go_type(value: Any) -> str:
+    """What Go calls a decoded value in its messages."""
+    if isinstance(value, bool):
+        return "bool"
+    names = {str: "string", int: "number", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def indented(data: bytes) -> bytes:
+    """JSON as people read it."""
+    return msgspec.json.format(data, indent=2)
 
 
 def encode_object(obj: dict[str, Any]) -> bytes:
@@ -161,6 +182,14 @@ def _duplicates(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _duplicates(inner, f"{path}[{index}]")
+
+
+def _may_be_deep(data: bytes | str) -> bool:
+    """Whether it takes a walk to know: each level but the last costs a bracket with content."""
+    if isinstance(data, str):
+        return len(data) > MAX_DEPTH
+    opening = data.count(b"{") + data.count(b"[")
+    return opening >= MAX_DEPTH and (opening - data.count(b"{}") - data.count(b"[]") >= MAX_DEPTH)
 
 
 def _depth_exceeds(value: Any, limit: int) -> bool:

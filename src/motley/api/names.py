@@ -46,6 +46,15 @@ _DNS_1035_WORDS = _described(
     "my-name",
     "abc-123",
 )
+_WILDCARD_WORDS = _described(
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which "
+    "must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric "
+    "character",
+    rf"\*\.{_SUBDOMAIN}",
+    "*.example.com",
+)
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_HTTP_PATH_WORDS = f"must match the regex {_HTTP_PATH}"
 _QUALIFIED_WORDS = _described(
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character",
@@ -78,6 +87,8 @@ _C_IDENTIFIER_WORDS = _described(
     "MyName",
 )
 
+_wildcard_re = re.compile(rf"\*\.{_SUBDOMAIN}")
+_http_path_re = re.compile(_HTTP_PATH)
 _label_re = re.compile(_LABEL)
 _subdomain_re = re.compile(_SUBDOMAIN)
 _dns_1035_re = re.compile(_DNS_1035)
@@ -206,6 +217,23 @@ def check_path_segment(text: str) -> list[str]:
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{c}'" for c in ("/", "%") if c in text]
+
+
+def check_wildcard_subdomain(text: str) -> list[str]:
+    """A subdomain whose first label may be anything: hosts of an Ingress."""
+    return _checked(text, _wildcard_re, _WILDCARD_WORDS, SUBDOMAIN_MAX)
+
+
+def check_domain_path(text: str) -> list[str]:
+    """`domain/path`: names of controllers and signers."""
+    host, slash, path = text.partition("/")
+    if not text:
+        return ["must not be empty"]
+    if not slash or not host or not path:
+        return ['must be a domain-prefixed path (such as "acme.io/foo")']
+    return check_dns_subdomain(host) + (
+        [] if _http_path_re.fullmatch(path) else [f"Invalid path: {_HTTP_PATH_WORDS}"]
+    )
 
 
 def is_dns_label(text: str) -> bool:

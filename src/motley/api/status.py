@@ -42,6 +42,8 @@ class ApiError(Exception):
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
+    # Refused before any resource saw the request; the HTTP answer differs a little.
+    is_from_filter: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.message = message
         self.details = dict(details or {})
+        self.shows_details = details is not None  # even empty ones, as Kubernetes does in places
         self.retry_after_s = retry_after_s
 
 
@@ -191,13 +194,13 @@ def to_status(error: ApiError) -> dict[str, Any]:
         "metadata": {},
         "status": "Failure",
         "message": error.message,
-        "reason": error.reason,
+        **({"reason": error.reason} if error.reason else {}),
         "code": error.code,
     }
     details = dict(error.details)
     if error.retry_after_s is not None:
         details["retryAfterSeconds"] = error.retry_after_s
-    if details:
+    if details or error.shows_details:
         status["details"] = details
     return status
 
@@ -209,7 +212,7 @@ def from_status(status: Mapping[str, Any], code: int | None = None) -> ApiError:
     details = status.get("details") or {}
     error = cls(
         str(status.get("message") or f"server answered {code}"),
-        details=details,
+        details=status.get("details"),
         retry_after_s=details.get("retryAfterSeconds"),
     )
     return error

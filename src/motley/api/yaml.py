@@ -52,6 +52,35 @@ def duplicate_yaml_keys(data: bytes | str) -> list[str]:
     return reader.duplicates
 
 
+def encode_yaml(value: Any) -> str:
+    """A document as Kubernetes writes it: keys sorted, texts plain where that is safe."""
+    return str(yaml.dump(value, Dumper=_Writer, allow_unicode=True))
+
+
+class _Writer(yaml.CSafeDumper):
+    """Writes every value out, also the one it has written before: JSON knows no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(writer: _Writer, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text:
+        style = "|"
+    elif text in _WORDS or _resolve(writer, text) != f"{_CORE}str":
+        style = '"'  # it would be read as something else
+    return writer.represent_scalar(f"{_CORE}str", text, style=style)
+
+
+def _resolve(writer: Any, text: str) -> str:
+    """What an unquoted text would be read as."""
+    return str(writer.resolve(yaml.ScalarNode, text, (True, False)))
+
+
+_Writer.add_representer(str, _text)
+
+
 class _Reader:
     """Builds values from the parser's events."""
 

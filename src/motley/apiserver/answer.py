@@ -5,8 +5,9 @@ that a list of cached objects is joined once, by the writer.
 """
 
 import gzip
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from motley.api import codec, status
@@ -44,6 +45,21 @@ class Stream:
     """Lets go of what the stream holds; called once, also when it was never read."""
 
 
+_warned: ContextVar[list[str]] = ContextVar("warned")
+
+
+def begin_warnings() -> list[str]:
+    """What the request now handled is warned about; filled by `warn`."""
+    texts: list[str] = []
+    _warned.set(texts)
+    return texts
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Say something beside the answer, also when the request is refused in the end."""
+    _warned.get([]).extend(texts)
+
+
 def of(document: Any, code: int = 200, warnings: Sequence[str] = ()) -> Answer:
     """A JSON document."""
     return Answer(codec.encode(document), code, JSON, {}, warnings)
@@ -59,26 +75,43 @@ def page_not_found() -> Answer:
     return text("404 page not found\n", 404)
 
 
-def of_error(error: status.ApiError) -> Answer:
+def of_error(error: status.ApiError, media_type: str = JSON) -> Answer:
     """The `Status` an error stands for, with Retry-After where it has one."""
     headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
-    if error.code == 403:
+    if error.is_from_filter:
         headers |= _NOSNIFF
-    return Answer(codec.encode(status.to_status(error)), error.code, JSON, headers)
+    shown = status.to_status(error)
+    if media_type == YAML:
+        return Answer(codec.encode_yaml(shown).encode(), error.code, YAML, headers)
+    return Answer(codec.encode(shown), error.code, JSON, headers)
 
 
 def unknown_resource() -> status.NotFound:
     """The path has the API's form, but no such resource is served."""
-    return status.NotFound("the server could not find the requested resource")
+    return status.NotFound("the server could not find the requested resource", details={})
 
 
 def method_not_allowed() -> status.MethodNotAllowed:
     """The resource exists and does not have this verb."""
     return status.MethodNotAllowed(
-        "the server does not allow this method on the requested resource"
+        "the server does not allow this method on the requested resource", details={}
     )
+
+
+def is_for_people(pretty: str, user_agent: str) -> bool:
+    """Whether JSON is to be indented: `?pretty=` says so, else whether a person is looking."""
+    if pretty:
+        return pretty in ("1", "t", "T", "true", "TRUE", "True")
+    return user_agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+
+
+def indented(answer: Answer) -> Answer:
+    """A JSON answer with line breaks; others stay as they are."""
+    if not answer.content_type.startswith(JSON) or not answer.body:
+        return answer
+    return replace(answer, body=codec.indented(answer.body))
 
 
 def is_compressible(answer: Answer, accept_encoding: str) -> bool:

@@ -9,15 +9,17 @@ Invariant: no exception of a handler ends a connection without an answer, and no
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from motley.api import scheme, status
 from motley.apiserver import answer, dispatch, metrics, negotiate, request
+from motley.apiserver.aggregation import Aggregation
 from motley.apiserver.answer import Answer, Stream
-from motley.apiserver.authn import Authenticator
-from motley.apiserver.authz import Authorizer
+from motley.apiserver.authn.user import REQUESTER
 from motley.apiserver.core import Core
+from motley.apiserver.crds import requests as custom
 from motley.apiserver.nonresource import NonResource
 from motley.apiserver.protocol import PEER
 from motley.apiserver.request import RequestInfo
@@ -45,16 +47,14 @@ class App:
     def __init__(
         self,
         core: Core,
-        authenticator: Authenticator,
-        authorizer: Authorizer,
         nonresource: NonResource,
+        aggregation: Aggregation | None = None,
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self._core = core
-        self._authenticator = authenticator
-        self._authorizer = authorizer
         self._nonresource = nonresource
+        self._aggregation = aggregation
         self._max_in_flight = max_in_flight
         self._in_flight = 0
 
@@ -73,7 +73,10 @@ class App:
         info = request.parse(scope["method"], scope["path"], scope["query_string"])
         headers = request.headers_of(scope["headers"])
         begun = self._core.clock.monotonic()
+        warned = answer.begin_warnings()
         result = await self._answer(info, headers, scope, receive)
+        if warned:
+            result.warnings = list(dict.fromkeys([*warned, *result.warnings]))
         if isinstance(result, Stream):
             metrics.observe(info, result.code, None)
             try:
@@ -90,6 +93,8 @@ class App:
             code=result.code,
             took_ms=round(took_s * 1000, 1),
         )
+        if answer.is_for_people(info.query.text("pretty"), headers.get("user-agent", "")):
+            result = answer.indented(result)
         if answer.is_compressible(result, headers.get("accept-encoding", "")):
             result = await asyncio.to_thread(answer.compressed, result)
         await send(_start(result, len(result.body)))
@@ -107,7 +112,7 @@ class App:
         try:
             return await self._handle(info, headers, scope, receive)
         except status.ApiError as error:
-            return answer.of_error(error)
+            return answer.of_error(error, negotiate.of_errors(headers.get("accept", "")))
         except StoreError as error:
             log.error("store failed a request", path=info.path, exc_info=error)
             return answer.of_error(status.ServiceUnavailable(f"store: {error}", retry_after_s=1))
@@ -120,16 +125,24 @@ class App:
     async def _handle(
         self, info: RequestInfo, headers: Mapping[str, str], scope: Scope, receive: Receive
     ) -> Answer | Stream:
-        user = self._authenticator.authenticate(headers, scope["state"].get(PEER))
-        self._authorizer.authorize(user, info)
-        if not info.is_resource:
-            return self._nonresource.handle(info, headers)
-        kind = find(info)
-        handler = dispatch.handler(kind, info)
+        user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
+        REQUESTER.set(user)
 
         async def body() -> bytes:
             return await read_body(headers, receive)
 
+        if self._aggregation is not None and (remote := self._aggregation.remote(info)):
+            query = scope["query_string"]
+            return await self._aggregation.proxy(remote, info, headers, query, user, body)
+        if not info.is_resource:
+            return self._nonresource.handle(info, headers)
+        if not _is_served(info):
+            return answer.page_not_found()
+        kind = find(info)
+        custom.check(kind, info)
+        handler = dispatch.handler(kind, info)
+        if text := dispatch.deprecation(kind):
+            answer.warn([text])
         wanted = negotiate.accept(headers.get("accept", ""))
         return await handler(self._core, Call(info, kind, user, headers, body, wanted))
 
@@ -163,14 +176,23 @@ class App:
         info = request.parse("GET", scope["path"], scope["query_string"])
         headers = request.headers_of(scope["headers"])
         try:
-            user = self._authenticator.authenticate(headers, scope["state"].get(PEER))
-            self._authorizer.authorize(user, info)
+            user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
+            # A handshake is a GET, but who may only look must not get a terminal by it.
+            create = dataclasses.replace(info, verb="create")
+            await self._core.access.authorizer.authorize(user, create)
             kind = find(info)
             if info.subresource not in stream.SUBRESOURCES or kind.plural != "pods":
                 raise status.BadRequest("this resource cannot be upgraded to a WebSocket")
             await stream.relay(self._core, info, scope["subprotocols"], receive, send)
         except status.ApiError as error:
             await _refuse(answer.of_error(error), receive, send)
+
+
+def _is_served(info: RequestInfo) -> bool:
+    """Whether anything is served in the group and version of a path."""
+    if not info.group or scheme.resource(info.group, info.version, info.resource) is not None:
+        return True
+    return info.version in scheme.groups().get(info.group, ())
 
 
 def find(info: RequestInfo) -> scheme.Kind:
@@ -186,6 +208,8 @@ def find(info: RequestInfo) -> scheme.Kind:
     if info.resource == "namespaces" and info.namespace and info.name != info.namespace:
         raise answer.unknown_resource()
     if info.subresource and info.subresource not in kind.subresources:
+        if kind.definition is not None:
+            raise status.not_found(kind.group, kind.plural, info.name)
         raise answer.unknown_resource()
     return kind
 
@@ -212,10 +236,9 @@ async def read_body(headers: Mapping[str, str], receive: Receive) -> bytes:
 
 
 def _start(result: Answer | Stream, length: int | None) -> Message:
-    headers = [
-        (b"content-type", result.content_type.encode()),
-        (b"cache-control", b"no-cache, private"),
-    ]
+    headers = [(b"cache-control", b"no-cache, private")]
+    if result.content_type:
+        headers.append((b"content-type", result.content_type.encode()))
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
     headers += [(k.encode(), v.encode()) for k, v in result.headers.items()]

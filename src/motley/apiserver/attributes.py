@@ -9,6 +9,7 @@ Invariant: the fields of a kind are the ones Kubernetes accepts, others are refu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -95,6 +96,31 @@ class _Job(_Head, gc=False):
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
+class _ReplicaStatus(msgspec.Struct, gc=False):
+    replicas: int = 0
+
+
+class _Replicated(_Head, gc=False):
+    status: _ReplicaStatus = msgspec.field(default_factory=_ReplicaStatus)
+
+
+class _SignerSpec(msgspec.Struct, gc=False, rename="camel"):
+    signer_name: str = ""
+
+
+class _Signed(_Head, gc=False):
+    spec: _SignerSpec = msgspec.field(default_factory=_SignerSpec)
+
+
+class _SliceSpec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str = ""
+    driver: str = ""
+
+
+class _Slice(_Head, gc=False):
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
 class _Reference(msgspec.Struct, gc=False, rename="camel"):
     kind: str = ""
     namespace: str = ""
@@ -160,6 +186,8 @@ class _Row:
     read: Callable[..., tuple[str, ...]]
 
 
+_SIGNER = _Row(("spec.signerName",), _Signed, lambda o: (o.spec.signer_name,))
+
 _ROWS: dict[tuple[str, str], _Row] = {
     ("", "pods"): _Row(
         (
@@ -181,6 +209,14 @@ _ROWS: dict[tuple[str, str], _Row] = {
     ("", "secrets"): _Row(("type",), _Secret, lambda o: (o.type,)),
     ("", "services"): _Row(
         ("spec.clusterIP", "spec.type"), _Service, lambda o: (o.spec.cluster_ip, o.spec.type)
+    ),
+    ("", "replicationcontrollers"): _Row(
+        ("status.replicas",), _Replicated, lambda o: (str(o.status.replicas),)
+    ),
+    ("certificates.k8s.io", "certificatesigningrequests"): _SIGNER,
+    ("certificates.k8s.io", "clustertrustbundles"): _SIGNER,
+    ("resource.k8s.io", "resourceslices"): _Row(
+        ("spec.nodeName", "spec.driver"), _Slice, lambda o: (o.spec.node_name, o.spec.driver)
     ),
     ("batch", "jobs"): _Row(("status.successful",), _Job, lambda o: (str(o.status.succeeded),)),
     ("", "events"): _Row(
@@ -204,8 +240,27 @@ _ROWS: dict[tuple[str, str], _Row] = {
 _PLAIN = _Row((), _Head, lambda _: ())
 
 
+class _Whole(_Head, gc=False):
+    spec: Any = None
+    status: Any = None
+
+
+def _custom(kind: scheme.Kind) -> _Row:
+    """Selectable fields of a custom resource: what its definition names."""
+    definition = kind.definition
+    assert definition is not None
+    if not definition.selectable:
+        return _PLAIN
+    names = tuple(path[1:] for path in definition.selectable)
+    read = definition.selected
+    return _Row(names, _Whole, lambda o: read({"spec": o.spec, "status": o.status}))
+
+
 def _row(kind: scheme.Kind) -> _Row:
-    return _ROWS.get((kind.group, kind.plural), _PLAIN)
+    if kind.definition is not None:
+        return _custom(kind.storage)
+    kept = kind.storage
+    return _ROWS.get((kept.group, kept.plural), _PLAIN)
 
 
 def reader(kind: scheme.Kind) -> Callable[[str, bytes], Attributes]:
@@ -271,6 +326,11 @@ def matcher(kind: scheme.Kind, label_selector: str, field_selector: str) -> Matc
 def _index(kind: scheme.Kind, path: str) -> int:
     if path == "metadata.name":
         return _NAME
+    if kind.group == "events.k8s.io":  # the same events under newer names
+        if path.startswith("involvedObject.") or path in ("reportingComponent", "source"):
+            raise status.BadRequest(f"field label not supported: {path}")
+        path = path.replace("regarding.", "involvedObject.")
+        path = {"reportingController": "reportingComponent"}.get(path, path)
     names = _row(kind).names
     if path == "metadata.namespace" and (kind.namespaced or not names):
         return _NAMESPACE
@@ -278,6 +338,10 @@ def _index(kind: scheme.Kind, path: str) -> int:
         return names.index(path)
     if kind.plural == "jobs":
         raise status.BadRequest(f'field label "{path}" not supported for Job')
+    if kind.plural == "resourceslices":
+        raise status.BadRequest(
+            f"field label not supported for {kind.api_version}, Kind={kind.kind}: {path}"
+        )
     if names:
         raise status.BadRequest(f"field label not supported: {path}")
     raise status.BadRequest(

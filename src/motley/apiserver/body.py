@@ -7,12 +7,24 @@ which fields nobody knows.
 from typing import Any
 
 from motley.api import codec, schema, scheme, status
-from motley.apiserver import negotiate, protobuf
+from motley.apiserver import answer, negotiate, protobuf
 
 _UNKNOWN_FORMAT = (
     "the body of the request was in an unknown format - accepted media types include: "
     "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 )
+_NO_VERSION = "couldn't get version/kind"
+_GO_META = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+_SHOWN_BYTES = 30
+# The place in Kubernetes' sources is part of its message.
+_NO_KIND = 'no kind "{}" is registered for version "{}" in scheme "{}"'
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+# Definitions have a small world of their own: there no other kind is known at all.
+_EXTENSIONS = "apiextensions.k8s.io"
+_EXTENSIONS_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:56"
 
 
 def read(
@@ -31,6 +43,8 @@ def conform(kind: scheme.Kind, document: dict[str, Any]) -> list[str]:
 
     Unknown fields are dropped and named.
     """
+    if kind.definition is not None:
+        return [f'unknown field "{path}"' for path in kind.definition.conform(document)]
     checked = schema.check(kind, document)
     checked.raise_for(kind)
     return [f'unknown field "{path}"' for path in checked.unknown]
@@ -44,13 +58,17 @@ def plain(content_type: str, body: bytes, expected: str, api_version: str) -> di
     elif media_type == "application/yaml":
         document = _yaml(expected, body)
     elif media_type == protobuf.MEDIA_TYPE:
-        document = protobuf.decode(body, api_version, expected)
+        document = _protobuf(expected, body, api_version)
     else:
         raise status.UnsupportedMediaType(_UNKNOWN_FORMAT)
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise _unrecognized(expected, body, "json: the top-level value is not an object")
+        found = codec.go_type(document)
+        problem = (
+            f"json parse error: json: cannot unmarshal {found} into Go value of type {_GO_META}"
+        )
+        raise _unrecognized(expected, body, f"{_NO_VERSION}; {problem}")
     return document
 
 
@@ -78,6 +96,7 @@ def complaints(kind: scheme.Kind, found: list[str], field_validation: str) -> li
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
             f"strict decoding error: {', '.join(found)}"
         )
+    answer.warn(found)
     return found
 
 
@@ -87,18 +106,55 @@ def check_kind(kind: scheme.Kind, document: dict[str, Any]) -> None:
     version = str(document.get("apiVersion") or kind.api_version)
     if (named, version) == (kind.kind, kind.api_version):
         return
+    if kind.definition is not None:
+        raise _other_kind(kind, document, named, version)
+    if kind.group == _EXTENSIONS:
+        problem = _NO_KIND.format(named, version, _EXTENSIONS_SCHEME)
+    elif not _is_known(version, named):
+        problem = _NO_KIND.format(named, version, _SCHEME)
+    else:
+        own = kind.group.partition(".")[0] or "core"
+        problem = f"converting ({version}.{named}) to ({own}.{kind.kind}): unknown conversion"
+    short = version.rpartition("/")[2]
     raise status.BadRequest(
-        f'{named} in version "{version}" cannot be handled as a {kind.kind}: '
-        f"converting ({version}.{named}) to ({kind.group or 'core'}.{kind.kind}): "
-        "unknown conversion"
+        f'{named} in version "{short}" cannot be handled as a {kind.kind}: {problem}'
+    )
+
+
+def _is_known(api_version: str, named: str) -> bool:
+    """Whether anything goes by that name: a kind, a list of one, or a list of anything."""
+    if (api_version, named) == ("v1", "List"):
+        return True
+    return scheme.by_kind(api_version, named.removesuffix("List")) is not None
+
+
+def _other_kind(
+    kind: scheme.Kind, document: dict[str, Any], named: str, version: str
+) -> status.ApiError:
+    """Custom resources are told apart by their version first, then checked like any field."""
+    if version != kind.api_version:
+        return status.BadRequest(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    metadata = document.get("metadata")
+    name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    message = f'Invalid value: "{named}": must be {kind.kind}'
+    return status.invalid(
+        kind.group, named, name, [status.FieldError("kind", "FieldValueInvalid", message)]
     )
 
 
 def _json(expected: str, body: bytes) -> Any:
-    if not body.strip():
-        raise _unrecognized(expected, body, "json parse error: unexpected end of JSON input")
     try:
         return codec.decode(body)
+    except status.BadRequest as error:
+        raise _unrecognized(expected, body, f"{_NO_VERSION}; {error.message}") from None
+
+
+def _protobuf(expected: str, body: bytes, api_version: str) -> Any:
+    try:
+        return protobuf.decode(body, api_version, expected)
     except status.BadRequest as error:
         raise _unrecognized(expected, body, error.message) from None
 
@@ -111,12 +167,18 @@ def _yaml(expected: str, body: bytes) -> Any:
 
 
 def _unrecognized(expected: str, body: bytes, problem: str) -> status.BadRequest:
-    if not body:
-        shown = "<empty>"
-    else:
-        text = body[:30].decode("utf-8", "replace")
-        shown = text if len(body) <= 30 else f"{text} ..."
+    if expected == "DeleteOptions":
+        return status.BadRequest(problem)
     return status.BadRequest(
-        f"the object provided is unrecognized (must be of type {expected}): "
-        f"couldn't get version/kind; {problem} ({shown})"
+        f"the object provided is unrecognized (must be of type {expected}): {problem} "
+        f"({_summary(body)})"
     )
+
+
+def _summary(body: bytes) -> str:
+    """The beginning of a body: as text where it looks like JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    head = body[:_SHOWN_BYTES]
+    text = head.decode("utf-8", "replace") if body[:1] == b"{" else head.hex()
+    return text if len(body) <= _SHOWN_BYTES else f"{text} ..."

@@ -1,4 +1,4 @@
-"""What every cluster has from its first start: four namespaces and the `kubernetes` Service.
+"""What every cluster has from its first start: namespaces, priority classes, its own Service.
 
 Idempotent: run at every start. The Service's EndpointSlice is brought up to date, because the
 server's address may have changed.
@@ -8,6 +8,8 @@ import ipaddress
 from typing import Any
 
 from motley.api import scheme, status
+from motley.apiserver import document
+from motley.apiserver.admission.priority import SYSTEM_CLASSES
 from motley.apiserver.writer import Writer
 from motley.lib import journal
 
@@ -27,6 +29,9 @@ async def run(writer: Writer, *, service_cidr: str, address: str, port: int) -> 
     """Create what is missing."""
     for name in NAMESPACES:
         await _create(writer, _kind("", "namespaces"), "", {"metadata": {"name": name}})
+    for system_class in SYSTEM_CLASSES:
+        kind = _kind("scheduling.k8s.io", "priorityclasses")
+        await _create(writer, kind, "", document.copy(system_class))
     service = kubernetes_service(service_address(service_cidr), port)
     await _create(writer, _kind("", "services"), "default", service)
     await _ensure_slice(writer, address, port)

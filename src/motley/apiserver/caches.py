@@ -1,5 +1,8 @@
 """One watch cache per kind: where lists and watches read.
 
+Built-in kinds have theirs from the start. A custom resource gets one when somebody first lists or
+watches it, and loses it with its definition.
+
 Invariant: a client that lists after its own write sees it. `fresh` waits until the cache has
 everything the store has, which is almost always at once.
 """
@@ -23,32 +26,70 @@ class Caches:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._caches: dict[scheme.Kind, Cache] = {
-            kind: WatchCache(store, kind.storage_prefix, attributes.reader(kind), clock=clock)
+        self._clock = clock
+        self._caches: dict[str, Cache] = {
+            kind.storage_prefix: self._made(kind)
             for kind in scheme.kinds()
+            if kind.is_stored and kind.stored_as is None and not is_custom(kind)
         }
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
         pods = scheme.resource("", "v1", "pods")
         assert pods is not None
         self._pods = pods
 
     def __getitem__(self, kind: scheme.Kind) -> Cache:
-        return self._caches[kind]
+        return self._caches[kind.storage_prefix]
+
+    def _made(self, kind: scheme.Kind) -> Cache:
+        reader = attributes.reader(kind.storage)
+        return WatchCache(self._store, kind.storage_prefix, reader, clock=self._clock)
+
+    async def of(self, kind: scheme.Kind) -> Cache:
+        """The kind's cache, made now if nobody needed it yet."""
+        prefix = kind.storage_prefix
+        cache = self._caches.get(prefix)
+        if cache is None:
+            cache = self._caches[prefix] = self._made(kind)
+            self._start(cache)
+        await cache.ready()
+        return cache
+
+    def drop(self, kind: scheme.Kind) -> None:
+        """Forget the cache of a kind that is served no longer; its watches end."""
+        prefix = kind.storage_prefix
+        cache = self._caches.pop(prefix, None)
+        task = self._tasks.pop(prefix, None)
+        if task is not None:
+            task.cancel()
+        if cache is not None:
+            cache.stop()
+
+    def _start(self, cache: Cache) -> None:
+        if self._group is not None:
+            task = self._group.create_task(cache.run(), name=f"cache {cache.prefix}")
+            self._tasks[cache.prefix] = task
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
             for cache in self._caches.values():
-                group.create_task(cache.run(), name=f"cache {cache.prefix}")
+                self._start(cache)
+            await asyncio.get_running_loop().create_future()  # caches may come and go
 
     async def ready(self) -> None:
         """Wait until every cache has its first listing."""
-        for cache in self._caches.values():
+        for cache in list(self._caches.values()):
             await cache.ready()
 
     @property
     def unready(self) -> list[str]:
         """The kinds whose cache has no listing yet."""
-        return [k.qualified for k, c in self._caches.items() if not c.is_ready]
+        return [
+            kind.qualified
+            for kind in scheme.kinds()
+            if (cache := self._caches.get(kind.storage_prefix)) is not None and not cache.is_ready
+        ]
 
     async def fresh(self, kind: scheme.Kind) -> Cache:
         """The kind's cache, once it shows everything the store has now."""
@@ -56,7 +97,7 @@ class Caches:
 
     async def not_older_than(self, kind: scheme.Kind, revision: Revision) -> Cache:
         """The kind's cache, once it shows this revision; 504 when that does not come."""
-        cache = self._caches[kind]
+        cache = await self.of(kind)
         if cache.revision < revision:
             try:
                 await cache.wait_until(revision)
@@ -66,20 +107,25 @@ class Caches:
 
     def node_of(self, namespace: str, name: str) -> str | None:
         """See `authz.node.Pods`."""
-        cached = self._caches[self._pods].get(self._pods.key(namespace, name))
+        cached = self[self._pods].get(self._pods.key(namespace, name))
         return cached.attributes.fields[0] if cached is not None else None
 
     def on_node(self, node: str, namespace: str) -> Iterable[Mapping[str, Any]]:
         """See `authz.node.Pods`."""
-        for cached in self._caches[self._pods].list(self._pods.prefix(namespace)).items:
+        for cached in self[self._pods].list(self._pods.prefix(namespace)).items:
             if cached.attributes.fields[0] == node:
                 yield document.decode(cached.record.value)
+
+
+def is_custom(kind: scheme.Kind) -> bool:
+    """Whether a CustomResourceDefinition brought the kind."""
+    return kind.definition is not None and kind.definition.is_custom
 
 
 def too_large_version(asked: int, current: int) -> status.GatewayTimeout:
     """Somebody knows a revision this server does not: come back in a second."""
     return status.GatewayTimeout(
-        f"Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
         details={
             "causes": [
                 {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}

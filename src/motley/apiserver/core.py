@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from motley.apiserver.agents import Agents
+from motley.apiserver.authz import Access
 from motley.apiserver.caches import Caches
 from motley.apiserver.writer import Writer
 from motley.lib.clock import Clock
@@ -21,6 +22,7 @@ class Core:
     agents: Agents
     clock: Clock
     rng: Random
+    access: Access
     # Watches and followed logs in progress; cancelling one ends it cleanly for its client.
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     stopping: bool = False

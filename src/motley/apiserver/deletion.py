@@ -11,6 +11,7 @@ from typing import Any
 
 from motley.api import scheme, status
 from motley.apiserver import strategy
+from motley.apiserver.crds import ending
 from motley.apiserver.options import DeleteOptions
 from motley.lib.clock import parse_rfc3339, rfc3339
 
@@ -28,12 +29,23 @@ _ANSWERED_WHOLE = frozenset(
         ("", "persistentvolumeclaims"),
         ("", "persistentvolumes"),
         ("", "pods"),
+        ("", "podtemplates"),
         ("", "resourcequotas"),
         ("", "serviceaccounts"),
         ("", "services"),
+        ("resource.k8s.io", "deviceclasses"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceclaimtemplates"),
+        ("resource.k8s.io", "resourceslices"),
+        ("storage.k8s.io", "csidrivers"),
+        ("storage.k8s.io", "csinodes"),
         ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "volumeattachments"),
+        ("storage.k8s.io", "volumeattributesclasses"),
     }
 )
+# Who deletes one of these and says nothing of its pods leaves them: the oldest kinds' custom.
+_ORPHANING = frozenset({("", "replicationcontrollers"), ("batch", "jobs")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,8 @@ def plan(kind: scheme.Kind, stored: Document, options: DeleteOptions, now: float
     grace_s = _grace_s(kind, stored, options)
     marked = {**stored, "metadata": dict(stored["metadata"])}
     metadata = marked["metadata"]
-    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    default = "Orphan" if (kind.group, kind.plural) in _ORPHANING else "Background"
+    finalizers = _finalizers(metadata.get("finalizers") or [], options, default)
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
@@ -99,6 +112,9 @@ def plan(kind: scheme.Kind, stored: Document, options: DeleteOptions, now: float
 
 def _mark(kind: scheme.Kind, marked: Document, grace_s: int, now: float) -> None:
     metadata = marked["metadata"]
+    if (kind.group, kind.plural) == ("apiextensions.k8s.io", "customresourcedefinitions"):
+        ending.mark(marked, rfc3339(now))
+        return
     metadata["deletionTimestamp"] = rfc3339(now + grace_s)
     if (kind.group, kind.plural) == ("", "namespaces"):
         marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
@@ -132,14 +148,14 @@ def _grace_s(kind: scheme.Kind, stored: Document, options: DeleteOptions) -> int
     return int(grace_s) if grace_s >= 0 else 1
 
 
-def _finalizers(have: list[str], options: DeleteOptions) -> list[str]:
+def _finalizers(have: list[str], options: DeleteOptions, default: str) -> list[str]:
     policy = options.propagation_policy
     if policy is None and options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
     if policy is None:
         if ORPHAN in have or FOREGROUND in have:
             return have
-        policy = "Background"
+        policy = default
     kept = [f for f in have if f not in (ORPHAN, FOREGROUND)]
     if policy == "Orphan":
         return [*kept, ORPHAN]

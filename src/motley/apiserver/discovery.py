@@ -4,7 +4,7 @@ Everything comes from the scheme's table and the dispatch table; nothing is list
 """
 
 import hashlib
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from motley.api import codec, scheme
@@ -31,12 +31,28 @@ def group_list() -> Document:
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group(name) for name in named_groups()],
+        "groups": [
+            *(_group(name) for name in named_groups()),
+            *(_listed(name, list(versions)) for name, versions in _remote.items()),
+        ],
     }
+
+
+_remote: dict[str, dict[str, list[Document]]] = {}
+
+
+def set_remote(groups: dict[str, dict[str, list[Document]]]) -> None:
+    """What other servers serve through this one: their resources by group and version."""
+    if groups != _remote:
+        _remote.clear()
+        _remote.update(groups)
+        _aggregated.cache_clear()
 
 
 def group(name: str) -> Document | None:
     """`/apis/GROUP`."""
+    if name in _remote and name not in scheme.groups():
+        return {"kind": "APIGroup", "apiVersion": "v1", **_listed(name, list(_remote[name]))}
     if not name or name not in scheme.groups():
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
@@ -48,10 +64,11 @@ def named_groups() -> list[str]:
 
 
 def _group(name: str) -> Document:
-    listed = [
-        {"groupVersion": f"{name}/{version}", "version": version}
-        for version in scheme.groups()[name]
-    ]
+    return _listed(name, scheme.groups()[name])
+
+
+def _listed(name: str, served: list[str]) -> Document:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in served]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
@@ -64,7 +81,8 @@ def resource_list(group_name: str, version: str) -> Document | None:
     for kind in kinds:
         resources.append(_resource(kind))
         resources += [_subresource(kind, name) for name in _served(kind)]
-    resources.sort(key=lambda r: str(r["name"]))
+    if kinds[0].definition is None:  # custom resources: in the order they are found
+        resources.sort(key=lambda r: str(r["name"]))
     shown: Document = {"kind": "APIResourceList"}
     if group_name:  # Kubernetes leaves apiVersion out for the core group; clients never minded
         shown["apiVersion"] = "v1"
@@ -74,7 +92,8 @@ def resource_list(group_name: str, version: str) -> Document | None:
 
 
 def _served(kind: scheme.Kind) -> list[str]:
-    return sorted(name for name in kind.subresources if dispatch.is_served(name))
+    served = sorted(name for name in kind.subresources if dispatch.is_served(name))
+    return served if kind.definition is None else served[::-1]  # the status comes first there
 
 
 def _resource(kind: scheme.Kind) -> Document:
@@ -89,7 +108,8 @@ def _resource(kind: scheme.Kind) -> Document:
         shown["shortNames"] = list(kind.short_names)
     if kind.categories:
         shown["categories"] = list(kind.categories)
-    shown["storageVersionHash"] = kind.storage_version_hash
+    if kind.is_stored:
+        shown["storageVersionHash"] = kind.storage_version_hash
     return shown
 
 
@@ -106,16 +126,22 @@ def _subresource(kind: scheme.Kind, name: str) -> Document:
     return {**shown, "kind": found.kind, "verbs": list(found.verbs)}
 
 
-@cache
 def aggregated(*, core: bool) -> tuple[bytes, str]:
     """Everything below `/api` (core) or `/apis` in one document, and its ETag."""
+    return _aggregated(core, scheme.generation())
+
+
+@lru_cache(maxsize=4)
+def _aggregated(core: bool, generation: int) -> tuple[bytes, str]:
     groups = [""] if core else named_groups()
-    document = {
+    document: Document = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": [_aggregated_group(name) for name in groups],
     }
+    if not core:
+        document["items"] += [aggregated_remote(n, v) for n, v in _remote.items()]
     body = codec.encode(document)
     return body, hashlib.sha512(body).hexdigest().upper()
 
@@ -136,6 +162,38 @@ def _aggregated_group(name: str) -> Document:
             for version in scheme.groups()[name]
         ],
     }
+
+
+def aggregated_remote(name: str, versions: dict[str, list[Document]]) -> Document:
+    """A remote group, from the plain lists of its resources."""
+    shown = []
+    for version, resources in versions.items():
+        found: dict[str, Document] = {}
+        for resource in resources:
+            plural, _, sub = str(resource.get("name", "")).partition("/")
+            response = {
+                "group": resource.get("group", ""),
+                "version": resource.get("version", ""),
+                "kind": resource.get("kind", ""),
+            }
+            if sub:
+                entry = {"subresource": sub, "responseKind": response}
+                entry["verbs"] = resource.get("verbs", [])
+                if plural in found:
+                    found[plural].setdefault("subresources", []).append(entry)
+                continue
+            found[plural] = {
+                "resource": plural,
+                "responseKind": response,
+                "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
+                "singularResource": resource.get("singularName", ""),
+                "verbs": resource.get("verbs", []),
+                **{k: resource[k] for k in ("shortNames", "categories") if resource.get(k)},
+            }
+        shown.append(
+            {"version": version, "resources": list(found.values()), "freshness": "Current"}
+        )
+    return {"metadata": {"name": name}, "versions": shown}
 
 
 def _aggregated_resource(kind: scheme.Kind) -> Document:

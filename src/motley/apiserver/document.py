@@ -9,23 +9,26 @@ Invariant: whatever enters the store went through `encode`.
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from motley.api import codec, scheme
+from motley.api.fields import stored
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def encode(kind: scheme.Kind, document: dict[str, Any]) -> bytes:
     """The bytes to store, without a revision; the document is not changed."""
-    return codec.encode_object({**document, "kind": kind.kind, "apiVersion": kind.api_version})
+    # Versions of a custom resource differ in their name alone: it is kept in one of them.
+    version = kind.storage.api_version if kind.definition is not None else kind.api_version
+    return codec.encode_object({**document, "kind": kind.kind, "apiVersion": version})
 
 
 def decode(value: bytes) -> dict[str, Any]:
     """The document in stored bytes."""
-    return cast("dict[str, Any]", codec.decode(value))
+    return stored.decode(value)
 
 
 def copy(document: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +64,13 @@ def list_body(
     remaining: int | None = None,
 ) -> bytes:
     """A whole list, joined from stored bytes."""
+    if kind.definition is not None:  # items of custom resources say what they are
+        joined = b",".join(values)
+        metadata: dict[str, Any] = {"resourceVersion": str(revision), "continue": next_page}
+        if next_page and remaining:
+            metadata["remainingItemCount"] = remaining
+        shown = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata}
+        return b"".join((codec.encode(shown)[:-1], b',"items":[', joined, b"]}"))
     head = list_head(kind.list_kind, kind.api_version, revision, next_page, remaining)
     offset = item_offset(kind)
     items = b",{".join([value[offset:] for value in values])

@@ -13,7 +13,8 @@ from motley.api import status
 JSON = "application/json"
 YAML = "application/yaml"
 _SERVED = {JSON: JSON, YAML: YAML, "*/*": JSON, "": JSON}
-_AVAILABLE = "application/json, application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_AVAILABLE = f"{JSON}, {YAML}, {PROTOBUF}"
 _TRANSFORMS = frozenset(
     {
         ("Table", "meta.k8s.io", "v1"),
@@ -23,7 +24,6 @@ _TRANSFORMS = frozenset(
         ("PartialObjectMetadataList", "meta.k8s.io", "v1"),
         ("PartialObjectMetadataList", "meta.k8s.io", "v1beta1"),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2"),
-        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1"),
     }
 )
 
@@ -38,12 +38,19 @@ class Wanted:
 
 
 @lru_cache(maxsize=512)
-def accept(header: str) -> Wanted:
-    """The best form for this header; 406 when there is none."""
-    transform_refused = False
+def accept(header: str, *, is_aggregated: bool = False) -> Wanted:
+    """The best form for this header; 406 when there is none.
+
+    `is_aggregated`: the documents below `/apis` understand `application/*` as well.
+    """
+    transform_refused = is_aggregated
+    takes_protobuf = False
     for media_type, parameters in _clauses(header):
         served = _SERVED.get(media_type)
+        if is_aggregated and media_type == "application/*":
+            served = JSON
         if served is None:
+            takes_protobuf |= media_type == PROTOBUF and "as" not in parameters
             continue
         name = parameters.get("as", "")
         if not name:
@@ -51,9 +58,26 @@ def accept(header: str) -> Wanted:
         if (name, parameters.get("g", ""), parameters.get("v", "")) in _TRANSFORMS:
             return Wanted(served, name, parameters["v"])
         transform_refused = True
+    if takes_protobuf:  # the last resort: JSON is at hand encoded
+        return Wanted(PROTOBUF)
     if transform_refused:
-        raise status.NotAcceptable(f"only the following media types are accepted: {_AVAILABLE}")
-    raise status.NotAcceptable(f"406: Not Acceptable\n\nAvailable representations: {_AVAILABLE}")
+        raise not_acceptable()
+    raise status.NotAcceptable(
+        f"406: Not Acceptable\n\nAvailable representations: {_AVAILABLE}", details={}
+    )
+
+
+def not_acceptable() -> status.NotAcceptable:
+    """The document cannot be had in that form."""
+    return status.NotAcceptable(f"only the following media types are accepted: {_AVAILABLE}")
+
+
+def of_errors(header: str) -> str:
+    """The media type of a refusal: YAML for who wants nothing else, JSON for everybody else."""
+    try:
+        return accept(header).media_type
+    except status.NotAcceptable:
+        return JSON
 
 
 def _clauses(header: str) -> list[tuple[str, dict[str, str]]]:

@@ -8,12 +8,13 @@ keep it for ever. The hash is of what the document is made from, so the index bu
 import gzip
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from importlib import metadata
 from typing import Any, NamedTuple
 
 from motley import __version__
 from motley.api import codec, schema, scheme
+from motley.api.structural import openapi as structural
 from motley.apiserver import answer, dispatch
 from motley.apiserver.answer import Answer
 from motley.apiserver.request import RequestInfo
@@ -26,6 +27,7 @@ _PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 )
 _METHODS = {
     "get": "get",
@@ -58,7 +60,7 @@ def handle(info: RequestInfo, headers: Mapping[str, str]) -> Answer:
         found = _group_version("/".join(parts[2:]))
         if found is not None:
             return _send(document(*found), headers, forever=bool(info.query.text("hash")))
-    return Answer(b"", 404, answer.TEXT)
+    return Answer(b"", 404, "")
 
 
 def _send(built: Built, headers: Mapping[str, str], *, forever: bool = False) -> Answer:
@@ -97,10 +99,19 @@ def index() -> Document:
     }
 
 
-@cache
 def _fingerprint(group: str, version: str) -> str:
+    return _hashed(group, version, scheme.generation())
+
+
+@lru_cache(maxsize=512)
+def _hashed(group: str, version: str, generation: int) -> str:
     kinds = [repr(k) for k in _kinds(group, version)]
     source = [__version__, metadata.version("kubernetes-validate"), *kinds]
+    source += [
+        codec.encode(kind.definition.schema).decode()
+        for kind in _kinds(group, version)
+        if kind.definition is not None
+    ]
     return hashlib.sha256("\n".join(source).encode()).hexdigest().upper()
 
 
@@ -108,9 +119,13 @@ def _kinds(group: str, version: str) -> list[scheme.Kind]:
     return [k for k in scheme.kinds() if (k.group, k.version) == (group, version)]
 
 
-@cache
 def document(group: str, version: str) -> Built:
     """`/openapi/v3/…`: the paths and schemas of one group-version."""
+    return _document(group, version, _fingerprint(group, version))
+
+
+@lru_cache(maxsize=128)
+def _document(group: str, version: str, tag: str) -> Built:
     kinds = _kinds(group, version)
     shown = {
         "openapi": "3.0.0",
@@ -118,12 +133,17 @@ def document(group: str, version: str) -> Built:
         "paths": dict(_paths(kinds, v3=True)),
         "components": {"schemas": _definitions(kinds, _V3_REFS)},
     }
-    return _built(shown, _fingerprint(group, version))
+    return _built(shown, tag)
 
 
-@cache
 def swagger() -> Built:
     """`/openapi/v2`: everything in one document, for older clients."""
+    tags = "".join(_fingerprint(*gv) for gv in _group_versions())
+    return _swagger(hashlib.sha256(tags.encode()).hexdigest().upper())
+
+
+@lru_cache(maxsize=1)
+def _swagger(tag: str) -> Built:
     kinds = scheme.kinds()
     shown = {
         "swagger": "2.0",
@@ -131,8 +151,7 @@ def swagger() -> Built:
         "paths": dict(_paths(kinds, v3=False)),
         "definitions": _definitions(kinds, _V2_REFS),
     }
-    tag = "".join(_fingerprint(*gv) for gv in _group_versions())
-    return _built(shown, hashlib.sha256(tag.encode()).hexdigest().upper())
+    return _built(shown, tag)
 
 
 def _built(shown: Document, tag: str) -> Built:
@@ -143,7 +162,10 @@ def _built(shown: Document, tag: str) -> Built:
 def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
     """The schemas of the kinds and of everything they refer to."""
     marks: dict[str, list[Document]] = {}
+    custom: dict[str, scheme.Kind] = {}
     for kind in kinds:
+        if kind.definition is not None:
+            custom[_definition(kind)] = kind
         mark = {"group": kind.group, "kind": kind.kind, "version": kind.version}
         marks.setdefault(_definition(kind), []).append(mark)
     found: Document = {}
@@ -152,7 +174,10 @@ def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
         name = pending.pop()
         if name in found:
             continue
-        found[name] = schema.openapi(name, refs)
+        if name in custom:
+            found[name] = structural.published(custom[name], refs)
+        else:
+            found[name] = schema.openapi(name, refs)
         if name in marks:
             found[name]["x-kubernetes-group-version-kind"] = marks[name]
         pending += _references(found[name], refs)
@@ -160,7 +185,11 @@ def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
 
 
 def _definition(kind: scheme.Kind) -> str:
+    if kind.definition is not None:
+        return structural.definition_name(kind)
     name = schema.definition_name(kind.api_version, kind.kind)
+    if name is None and kind.stored_as is not None:  # an old version, described no more
+        name = schema.definition_name(kind.storage.api_version, kind.kind)
     if name is None:
         raise schema.UnknownKindError(str(kind))
     return name
@@ -229,7 +258,7 @@ def _operation(kind: scheme.Kind, verb: str, subresource: str, v3: bool) -> Docu
 
 def _add_body(operation: Document, kind: scheme.Kind, verb: str, v3: bool) -> None:
     name = _definition(kind)
-    types = _PATCHES if verb == "patch" else ("application/json", "application/yaml")
+    types = _patches(kind) if verb == "patch" else ("application/json", "application/yaml")
     if not v3:
         body = {"type": "object"} if verb == "patch" else {"$ref": f"{_V2_REFS}{name}"}
         operation["consumes"] = list(types)
@@ -242,6 +271,13 @@ def _add_body(operation: Document, kind: scheme.Kind, verb: str, v3: bool) -> No
         "required": True,
         "content": {media_type: {"schema": shape} for media_type in types},
     }
+
+
+def _patches(kind: scheme.Kind) -> tuple[str, ...]:
+    """The patches a kind takes; kubectl chooses among them."""
+    if kind.definition is None:
+        return _PATCHES
+    return tuple(p for p in _PATCHES if "strategic" not in p)
 
 
 def _operation_id(kind: scheme.Kind, verb: str, subresource: str) -> str:

@@ -14,7 +14,8 @@ from motley.api.status import FieldError
 from motley.apiserver.request import Query
 
 META = "meta.k8s.io"
-_MANAGER_MAX = 128
+# 128 bytes: as Kubernetes limits the name of a field manager.
+MANAGER_MAX_BYTES = 128
 _PROPAGATION = ("Foreground", "Background", "Orphan")
 
 
@@ -25,13 +26,18 @@ class WriteOptions:
     dry_run: bool
     field_validation: str  # Strict, Warn, Ignore
     field_manager: str
+    force: bool = False  # of an apply: take fields that others own
 
 
-def write_options(query: Query, kind: str) -> WriteOptions:
-    """Read `CreateOptions`, `UpdateOptions` or `PatchOptions` (the kind names them in errors)."""
-    if not query:
+def write_options(query: Query, kind: str, *, applies: bool = False) -> WriteOptions:
+    """Read `CreateOptions`, `UpdateOptions` or `PatchOptions` (the kind names them in errors).
+
+    An apply must name its field manager, and only an apply may be forced.
+    """
+    if not query and not applies:
         return _USUAL
-    errors = [*_dry_run_errors(query.get("dryRun", ())), *_manager_errors(query)]
+    errors = [*_apply_errors(query, kind, applies), *_manager_errors(query)]
+    errors += _dry_run_errors(query.get("dryRun", ()))
     validation = query.text("fieldValidation")
     if validation not in ("", "Ignore", "Warn", "Strict"):
         message = (
@@ -40,10 +46,25 @@ def write_options(query: Query, kind: str) -> WriteOptions:
         errors.append(FieldError("fieldValidation", "FieldValueNotSupported", message))
     if errors:
         raise status.invalid(META, kind, "", errors)
-    return WriteOptions(bool(query.get("dryRun")), validation or "Warn", query.text("fieldManager"))
+    return WriteOptions(
+        bool(query.get("dryRun")),
+        validation or "Warn",
+        query.text("fieldManager"),
+        applies and query.flag("force"),
+    )
 
 
 _USUAL = WriteOptions(False, "Warn", "")
+
+
+def _apply_errors(query: Query, kind: str, applies: bool) -> list[FieldError]:
+    if applies and not query.text("fieldManager"):
+        message = "Required value: is required for apply patch"
+        return [FieldError("fieldManager", "FieldValueRequired", message)]
+    if kind == "PatchOptions" and not applies and "force" in query:
+        message = "Forbidden: may not be specified for non-apply patch"
+        return [FieldError("force", "FieldValueForbidden", message)]
+    return []
 
 
 def _dry_run_errors(values: Any) -> list[FieldError]:
@@ -56,8 +77,8 @@ def _dry_run_errors(values: Any) -> list[FieldError]:
 
 def _manager_errors(query: Query) -> list[FieldError]:
     manager = query.text("fieldManager")
-    if len(manager.encode()) > _MANAGER_MAX:
-        message = f"Too long: may not be more than {_MANAGER_MAX} bytes"
+    if len(manager.encode()) > MANAGER_MAX_BYTES:
+        message = f"Too long: may not be more than {MANAGER_MAX_BYTES} bytes"
         return [FieldError("fieldManager", "FieldValueTooLong", message)]
     for position, char in enumerate(manager):
         if not char.isprintable():
@@ -85,6 +106,11 @@ class DeleteOptions(msgspec.Struct, rename="camel"):
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
     dry_run: list[str] | None = None
+
+    @property
+    def says_nothing_of_dependents(self) -> bool:
+        """Whether it is left to the kind what becomes of what the object owns."""
+        return self.propagation_policy is None and self.orphan_dependents is None
 
     @property
     def uid(self) -> str | None:
@@ -190,7 +216,7 @@ def _version(query: Query, watching: bool) -> int | None:
         message = f'Invalid value: "{text}": {words}'
         if watching:  # Kubernetes answers 500 here; a wrong question is not our fault
             raise status.BadRequest(f"resourceVersion: {message}")
-        raise status.BadRequest(f"invalid resource version: {message}")
+        raise status.BadRequest(f"invalid resource version: resourceVersion: {message}")
     return int(text)
 
 

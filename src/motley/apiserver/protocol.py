@@ -8,14 +8,18 @@ connection. Everything else is uvicorn's.
 import asyncio
 import logging
 import ssl
+import sys
 from typing import Any
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.server import ServerProtocol
+
+from motley.apiserver import answer
 
 PEER = "peer_certificate"
 
@@ -35,6 +39,19 @@ class HttpProtocol(HttpToolsProtocol):
             PEER: _peer_certificate(transport),
         }
         super().connection_made(transport)
+
+    def send_400_response(self, msg: str) -> None:
+        """A method that HTTP does not know is refused as one that the API does not know."""
+        if not isinstance(sys.exception(), httptools.HttpParserInvalidMethodError):
+            super().send_400_response(msg)
+            return
+        refusal = answer.of_error(answer.method_not_allowed())
+        head = (
+            f"HTTP/1.1 405 Method Not Allowed\r\ncontent-type: {refusal.content_type}\r\n"
+            f"content-length: {len(refusal.body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + refusal.body)
+        self.transport.close()
 
 
 class _Handshake(ServerProtocol):

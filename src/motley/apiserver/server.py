@@ -17,24 +17,33 @@ from random import SystemRandom
 
 import uvicorn
 
+from motley.api import motleyio
 from motley.apiserver import bootstrap, document, tls, upkeep
-from motley.apiserver.admission import Admission
-from motley.apiserver.admission.namespaces import NamespaceLifecycle
-from motley.apiserver.admission.pods import PodAdmission
+from motley.apiserver.admission import chain
+from motley.apiserver.admission.lookup import Lookup
+from motley.apiserver.admission.policy import status as policystatus
 from motley.apiserver.admission.pool import address_pool, port_pool
 from motley.apiserver.admission.services import ServiceAllocator
 from motley.apiserver.agents import Agents
+from motley.apiserver.aggregation import Aggregation, FrontProxy
 from motley.apiserver.app import App
 from motley.apiserver.authn import Authenticator, TokenFile
-from motley.apiserver.authz import Authorizer
+from motley.apiserver.authn.bootstrap import BootstrapTokens
+from motley.apiserver.authn.keys import Keys
+from motley.apiserver.authn.serviceaccounts import DEFAULT_ISSUER, ServiceAccountTokens
+from motley.apiserver.authz import Access, Authorizer, StoredObjects
+from motley.apiserver.authz import bootstrap as default_policy
+from motley.apiserver.authz.escalation import EscalationCheck
 from motley.apiserver.caches import Caches
 from motley.apiserver.core import Core
+from motley.apiserver.crds.controller import Definitions
 from motley.apiserver.nonresource import NonResource
 from motley.apiserver.protocol import HttpProtocol, WebSocketProtocol
 from motley.apiserver.writer import Writer
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
 from motley.store.contract import Store
+from motley.store.etcd.config import Config as EtcdConfig
 from motley.store.memory import MemoryStore
 from motley.store.sqlite import SqliteStore
 
@@ -58,6 +67,10 @@ class Config:
     service_cidr: str = "10.96.0.0/16"
     node_ports: str = "30000-32767"
     token_file: Path | None = None
+    service_account_issuer: str = DEFAULT_ISSUER
+    disabled_admission: frozenset[str] = frozenset()
+    mount_service_account_token: bool = True
+    etcd: EtcdConfig | None = None
 
     @property
     def address(self) -> str:
@@ -90,6 +103,12 @@ async def open_store(config: Config) -> Store:
     """The store the options name."""
     if config.store == "memory":
         return MemoryStore(document.stamp)
+    if config.store == "etcd":
+        if config.etcd is None:
+            raise ValueError("etcd needs the URL of at least one server")
+        from motley.store.etcd.store import EtcdStore  # here: gRPC takes a while to load
+
+        return await EtcdStore.open(config.etcd, stamp=document.stamp)
     return await SqliteStore.open(config.data_dir / "store.db", stamp=document.stamp)
 
 
@@ -118,18 +137,36 @@ async def assemble(
 ) -> AsyncIterator[App]:
     """The application over an open store, with its background work running."""
     rng = SystemRandom()
+    motleyio.install()
     caches = Caches(store, clock)
+    access = _access(config, store, caches, pki, tokens, clock)
     services = ServiceAllocator(
         address_pool(config.service_cidr, rng=rng), port_pool(config.node_ports, rng=rng)
     )
-    admission = Admission([NamespaceLifecycle(store), PodAdmission(), services])
+    admission = chain.build(
+        Lookup(store, caches),
+        rng,
+        first=[EscalationCheck(access.authorizer)],
+        allocators=[services],
+        disabled=config.disabled_admission,
+        mount_token=config.mount_service_account_token,
+    )
     writer = Writer(store, admission, clock, rng)
     agents = Agents(store, _agent_context(pki))
-    core = Core(store, caches, writer, agents, clock, rng)
+    core = Core(store, caches, writer, agents, clock, rng, access)
     await services.rebuild(store)
     await bootstrap.run(
         writer, service_cidr=config.service_cidr, address=config.address, port=config.port
     )
+    async with asyncio.TaskGroup() as starting:  # making a key takes a while, at first start
+        if pki is not None:
+            starting.create_task(asyncio.to_thread(access.tokens.keys.load))
+        starting.create_task(default_policy.run(writer))
+
+    aggregation = Aggregation(core, _front_proxy(pki, clock))
+    definitions = Definitions(core, aggregation.wake)
+    await definitions.load()
+    await aggregation.load()
 
     def unready() -> str:
         waiting = caches.unready
@@ -139,14 +176,19 @@ async def assemble(
         return "shutting down" if core.stopping else ""
 
     nonresource = NonResource(
-        f"{config.address}:{config.port}", {"caches": unready, "shutdown": stopping}
+        f"{config.address}:{config.port}",
+        {"caches": unready, "shutdown": stopping},
+        access.tokens,
     )
-    app = App(core, Authenticator(tokens), Authorizer(caches), nonresource)
+    app = App(core, nonresource, aggregation)
     async with asyncio.TaskGroup() as group:
         background = [
             group.create_task(caches.run(), name="caches"),
+            group.create_task(definitions.run(), name="definitions"),
+            group.create_task(aggregation.run(), name="aggregation"),
             group.create_task(upkeep.compact_forever(store, clock), name="compaction"),
             group.create_task(upkeep.expire_events_forever(store, clock), name="events"),
+            group.create_task(policystatus.observe_forever(caches, writer), name="policies"),
         ]
         try:
             await caches.ready()
@@ -158,6 +200,32 @@ async def assemble(
             for task in background:
                 task.cancel()
             await agents.close()
+            await admission.aclose()
+
+
+def _access(
+    config: Config,
+    store: Store,
+    caches: Caches,
+    pki: tls.Pki | None,
+    tokens: TokenFile | None,
+    clock: Clock,
+) -> Access:
+    objects = StoredObjects(store, caches)
+    accounts = ServiceAccountTokens(
+        Keys(pki.directory if pki is not None else None),
+        objects,
+        clock,
+        issuer=config.service_account_issuer,
+    )
+    authenticator = Authenticator(tokens, accounts, BootstrapTokens(objects, clock))
+    return Access(authenticator, Authorizer(caches), accounts)
+
+
+def _front_proxy(pki: tls.Pki | None, clock: Clock) -> FrontProxy | None:
+    if pki is None:
+        return None
+    return FrontProxy(*tls.front_proxy(pki, now=clock), pki.ca_pem.decode())
 
 
 def _agent_context(pki: tls.Pki | None) -> ssl.SSLContext | None:

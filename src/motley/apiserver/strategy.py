@@ -9,52 +9,16 @@ deletion in progress.
 
 from typing import Any
 
-from motley.api import scheme
+from motley.api import defaults, scheme
+from motley.api.structural.node import FRAME
+from motley.apiserver import preparation
+from motley.apiserver.authn.user import REQUESTER
+from motley.apiserver.crds import naming
 
 Document = dict[str, Any]
 
-# Kinds whose spec changes are counted in metadata.generation, as in Kubernetes.
-_COUNTED = frozenset(
-    {
-        ("", "pods"),
-        ("apps", "daemonsets"),
-        ("apps", "deployments"),
-        ("apps", "replicasets"),
-        ("apps", "statefulsets"),
-        ("autoscaling", "horizontalpodautoscalers"),
-        ("batch", "cronjobs"),
-        ("batch", "jobs"),
-        ("discovery.k8s.io", "endpointslices"),
-        ("networking.k8s.io", "ingressclasses"),
-        ("networking.k8s.io", "ingresses"),
-        ("networking.k8s.io", "networkpolicies"),
-        ("policy", "poddisruptionbudgets"),
-        ("scheduling.k8s.io", "priorityclasses"),
-    }
-)
-_INITIAL_STATUS: dict[tuple[str, str], Document] = {
-    ("", "namespaces"): {"phase": "Active"},
-    ("", "persistentvolumeclaims"): {"phase": "Pending"},
-    ("", "persistentvolumes"): {"phase": "Pending"},
-    ("", "pods"): {"phase": "Pending"},
-    ("", "services"): {"loadBalancer": {}},
-    ("apps", "daemonsets"): {
-        "currentNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberReady": 0,
-    },
-    ("apps", "replicasets"): {"replicas": 0},
-    ("apps", "statefulsets"): {"replicas": 0, "availableReplicas": 0},
-    ("autoscaling", "horizontalpodautoscalers"): {"desiredReplicas": 0, "currentMetrics": None},
-    ("networking.k8s.io", "ingresses"): {"loadBalancer": {}},
-    ("policy", "poddisruptionbudgets"): {
-        "disruptionsAllowed": 0,
-        "currentHealthy": 0,
-        "desiredHealthy": 0,
-        "expectedPods": 0,
-    },
-}
+_DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+
 # The server owns these; what a client sends for them on an update is replaced by what is stored.
 _OWNED_METADATA = (
     "uid",
@@ -64,6 +28,7 @@ _OWNED_METADATA = (
     "generation",
     "selfLink",
 )
+_SIGNING_REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _NAMESPACE_FINALIZER = "kubernetes"
 
@@ -79,30 +44,39 @@ def has_status(kind: scheme.Kind) -> bool:
 
 def is_counted(kind: scheme.Kind) -> bool:
     """Whether the kind has a generation."""
-    return _id(kind) in _COUNTED
+    return kind.definition is not None or _id(kind) in preparation.COUNTED
 
 
 def before_create(kind: scheme.Kind, document: Document, *, uid: str, created: str) -> None:
     """Set what the server owns on a new object."""
     metadata = document["metadata"]
-    for field in (*_OWNED_METADATA, "resourceVersion", "managedFields"):
+    for field in (*_OWNED_METADATA, "resourceVersion"):
         metadata.pop(field, None)
     metadata["uid"] = uid
-    if is_counted(kind):
+    if kind.definition is not None or _id(kind) in preparation.NUMBERED:
         metadata["generation"] = 1
     metadata["creationTimestamp"] = created
     if not kind.namespaced:
         metadata.pop("namespace", None)
-    if _id(kind) == ("", "nodes"):
-        return  # a node registers itself with its status
-    if has_status(kind):
-        initial = _INITIAL_STATUS.get(_id(kind), {})
-        document["status"] = dict(initial)
+    if kind.definition is not None:
+        if has_status(kind):
+            document.pop("status", None)
+    elif has_status(kind) and _id(kind) not in preparation.OWN_STATUS:
+        document["status"] = _initial_status(kind)
+    if _id(kind) == _SIGNING_REQUESTS and (user := REQUESTER.get()) is not None:
+        # Who asks for a certificate is for the server to say.
+        document.setdefault("spec", {}).update(user.info)
+    if (prepare := preparation.CREATE.get(_id(kind))) is not None:
+        prepare(document, created)
     if _id(kind) == ("", "namespaces"):
         metadata.setdefault("labels", {})[_NAMESPACE_LABEL] = metadata.get("name", "")
         spec = document.setdefault("spec", {})
         if _NAMESPACE_FINALIZER not in spec.setdefault("finalizers", []):
             spec["finalizers"].append(_NAMESPACE_FINALIZER)
+
+
+def _initial_status(kind: scheme.Kind) -> Document:
+    return dict(preparation.INITIAL_STATUS.get(_id(kind), {}))
 
 
 def before_update(kind: scheme.Kind, new: Document, old: Document) -> None:
@@ -114,13 +88,33 @@ def before_update(kind: scheme.Kind, new: Document, old: Document) -> None:
         _keep(new.setdefault("spec", {}), old.get("spec") or {}, "finalizers")
         name = old["metadata"]["name"]
         new["metadata"].setdefault("labels", {})[_NAMESPACE_LABEL] = name
-    if is_counted(kind) and _counted_part(new) != _counted_part(old):
+    if _id(kind) == _DEFINITIONS:
+        naming.keep_storage_version(new)
+    if (prepare := preparation.UPDATE.get(_id(kind))) is not None:
+        prepare(new, old)
+    count(kind, new, old)
+
+
+def count(kind: scheme.Kind, new: Document, old: Document) -> None:
+    """Count a change of the spec; again after admission, which may have taken it back."""
+    if not is_counted(kind):
+        return
+    _keep(new["metadata"], old["metadata"], "generation")
+    if _counted_part(kind, new) != _counted_part(kind, old):
         new["metadata"]["generation"] = int(old["metadata"].get("generation") or 0) + 1
 
 
 def before_status_update(kind: scheme.Kind, new: Document, old: Document) -> Document:
     """The object to store when only its status (and a little metadata) may change."""
     result = dict(old)
+    if kind.definition is not None:
+        _keep(result, new, "status")
+        if "managedFields" in (new.get("metadata") or {}):
+            fields = new["metadata"]["managedFields"]
+            result["metadata"] = {**old["metadata"], "managedFields": fields}
+        else:
+            result["metadata"] = dict(old["metadata"])
+        return result
     metadata = dict(new.get("metadata") or {})
     kept = [*_OWNED_METADATA, "name", "namespace", "generateName", "ownerReferences"]
     if kind.group == "apps":
@@ -131,12 +125,21 @@ def before_status_update(kind: scheme.Kind, new: Document, old: Document) -> Doc
     if "status" in new:
         result["status"] = new["status"]
     else:
-        result["status"] = dict(_INITIAL_STATUS.get(_id(kind), {}))
+        result["status"] = _initial_status(kind)
+    if _id(kind) == _DEFINITIONS:
+        naming.keep_storage_version(result)
+    if _id(kind) == ("", "services"):  # the one kind with defaults in its status
+        defaults.apply(kind, result)
+    else:
+        defaults.complete(kind, result)
     return result
 
 
-def _counted_part(document: Document) -> Any:
+def _counted_part(kind: scheme.Kind, document: Document) -> Any:
     """What a generation counts: the spec or, for kinds without one, everything but the frame."""
+    if kind.definition is not None:
+        uncounted = FRAME | {"status"} if has_status(kind) else FRAME
+        return {k: v for k, v in document.items() if k not in uncounted}
     if "spec" in document:
         return document["spec"]
     frame = ("apiVersion", "kind", "metadata", "status")
@@ -150,7 +153,6 @@ def _keep_owned_metadata(new: Document, old: Document) -> None:
     # A generateName is history, and a client that forgets it does not mean to rewrite history.
     if "generateName" not in metadata and "generateName" in old["metadata"]:
         metadata["generateName"] = old["metadata"]["generateName"]
-    metadata.pop("managedFields", None)
 
 
 def _keep(new: Document, old: Document, field: str) -> None:

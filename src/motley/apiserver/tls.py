@@ -144,6 +144,20 @@ def issue_client(
     return _issue(pki, common_name, organizations, [], ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
 
+def front_proxy(pki: Pki, *, now: clock.Clock = clock.SYSTEM) -> tuple[Path, Path]:
+    """The certificate and key by which aggregated API servers know this one.
+
+    It has an authority of its own: whoever holds it is believed about who everybody else is.
+    """
+    directory = pki.directory / "front-proxy"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    authority = Pki(pki.data_dir, *_ensure_ca(directory, now))
+    cert_file, key_file = directory / "client.crt", directory / "client.key"
+    if not _is_good(cert_file, key_file, authority, now):
+        _write_pair(cert_file, key_file, issue_client(authority, "front-proxy-client", now=now))
+    return cert_file, key_file
+
+
 def issue_server(
     pki: Pki, common_name: str, addresses: Sequence[str], *, now: clock.Clock = clock.SYSTEM
 ) -> tuple[bytes, bytes]:

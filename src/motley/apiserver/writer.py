@@ -1,6 +1,6 @@
 """The write path: one place where objects are created, changed and removed.
 
-    read body → default → admit → the server's own fields → validate → commit
+    read body → default → who owns what → the server's fields → mutate → validate → admit → commit
 
 Every verb that writes ends here, and so do the subresources. Changes are compare-and-swap on
 the revision that was read; a change that named no version is tried again on the fresh object,
@@ -15,9 +15,12 @@ from random import Random
 from typing import Any
 
 from motley.api import defaults, names, scheme, status, validation
-from motley.apiserver import document, strategy
+from motley.api.fields import tracking
+from motley.apiserver import document, strategy, versions
 from motley.apiserver.admission import Admission, Change
+from motley.apiserver.crds import shown
 from motley.apiserver.options import parse_version
+from motley.apiserver.subresources import parts
 from motley.lib.clock import Clock, rfc3339
 from motley.store.contract import (
     Committed,
@@ -29,11 +32,15 @@ from motley.store.contract import (
     Record,
     Revision,
     Store,
+    TooLarge,
 )
 
 Document = dict[str, Any]
 Modify = Callable[[Document], Document]
 """Makes the wanted object from a copy of the stored one; may raise an `ApiError`."""
+
+SERVER = "kube-apiserver"
+"""Who owns what the server writes on its own account, as in Kubernetes."""
 
 # Kubernetes draws a new random name up to eight times before it says AlreadyExists.
 _NAME_DRAWS = 8
@@ -65,13 +72,29 @@ class Writer:
         return rfc3339(self.clock.now())
 
     async def create(
-        self, kind: scheme.Kind, namespace: str, new: Document, *, dry_run: bool = False
+        self,
+        kind: scheme.Kind,
+        namespace: str,
+        new: Document,
+        *,
+        manager: str | None = SERVER,
+        dry_run: bool = False,
     ) -> Written:
-        """Create an object from a document the caller gives up."""
+        """Create an object from a document the caller gives up.
+
+        `manager` becomes the owner of its fields; None: the document says who owns what.
+        """
         metadata = metadata_of(new)
         check_namespace(kind, metadata, namespace)
         if metadata.get("resourceVersion"):
             raise status.BadRequest("resourceVersion should not be set on objects to be created")
+
+        def own(shown_as: scheme.Kind, made: Document) -> None:
+            if manager is not None:
+                tracking.created(shown_as, made, manager, self.timestamp())
+
+        kind, new = versions.kept(kind, new, own)
+        metadata = new["metadata"]
         base = "" if metadata.get("name") else str(metadata.get("generateName") or "")
         if not base:
             return await self._create(kind, namespace, new, dry_run)
@@ -88,14 +111,26 @@ class Writer:
     async def _create(
         self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool
     ) -> Written:
+        for _ in range(_RACES):
+            try:
+                return await self._create_once(kind, namespace, new, dry_run)
+            except Mismatch:
+                continue  # a quota that is charged along with it has changed: ask again
+        raise status.Conflict(
+            f"{kind.qualified}: the quotas of namespace {namespace} change too quickly, try again"
+        )
+
+    async def _create_once(
+        self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool
+    ) -> Written:
         metadata = new["metadata"]
         name = str(metadata.get("name") or "")
-        defaults.apply(kind, new)
         strategy.before_create(kind, new, uid=names.new_uid(self.rng), created=self.timestamp())
         change = Change("create", kind, namespace, name, new, None, dry_run=dry_run)
-        async with self.admission.admitted(change):
+        async with self.admission.admitted(change) as validate:
             if errors := validation.create(kind, new):
                 raise status.invalid(kind.group, kind.kind, name, errors)
+            await validate()
             key = kind.key(namespace, name)
             value = document.encode(kind, new)
             if dry_run:
@@ -103,8 +138,10 @@ class Writer:
                     raise already_exists(kind, name, current)
                 return Written(value, change.warnings, created=True)
             try:
-                done = await self.commit([Put(key, value, Revision(0))])
+                done = await self.commit([Put(key, value, Revision(0)), *change.also])
             except Mismatch as mismatch:
+                if mismatch.key != key:
+                    raise
                 raise already_exists(kind, name, mismatch.current) from None
             return Written(done.records[0].value, change.warnings, created=True)
 
@@ -116,26 +153,38 @@ class Writer:
         modify: Modify,
         *,
         subresource: str = "",
+        manager: str | None = None,
+        is_fresh: bool = False,
         dry_run: bool = False,
     ) -> Written:
         """Change a stored object; `modify` is called again on fresh state when a race is lost.
+
+        `manager` becomes the owner of what it changes; None: the document says who owns what.
+        `is_fresh`: what `modify` returns shares nothing with what it was given.
 
         The document `modify` returns may carry a resourceVersion or a uid: then the stored
         object must have them.
         """
         key = kind.key(namespace, name)
         record = await self.store.get(key)
+        if record is None:
+            raise status.not_found(kind.group, kind.plural, name)
+        modify = versions.modifying(kind, modify)
+        kind = versions.tabled(kind)
         for _ in range(_RACES):
             if record is None:
                 raise status.not_found(kind.group, kind.plural, name)
-            old = document.decode(record.value)
-            new = modify(document.decode(record.value))
+            old = shown.document(kind, document.decode(record.value))
+            new = modify(old if is_fresh else shown.document(kind, document.decode(record.value)))
             pinned = check_expectations(kind, name, new, old, record)
             try:
                 return await self._update(
-                    kind, namespace, name, record, old, new, subresource, dry_run
+                    kind, namespace, name, record, old, new, subresource, manager, dry_run
                 )
             except Mismatch as mismatch:
+                if mismatch.key != key:  # what is written along with it: try again
+                    record = await self.store.get(key)
+                    continue
                 if pinned:
                     raise modified(kind, name) from None
                 record = mismatch.current
@@ -150,16 +199,24 @@ class Writer:
         old: Document,
         new: Document,
         subresource: str,
+        manager: str | None,
         dry_run: bool,
     ) -> Written:
         if subresource == "status":
             new = strategy.before_status_update(kind, new, old)
-        elif not subresource:
+        elif not subresource or subresource in parts.NAMES:
             defaults.apply(kind, new)
+        if manager is not None:
+            tracking.updated(kind, old, new, manager, subresource, self.timestamp())
+        if not subresource:
             strategy.before_update(kind, new, old)
+        elif subresource in parts.NAMES:
+            new = parts.narrow(kind, subresource, new, old, self.timestamp())
         # Other subresources (binding, finalize) made the new object from the stored one.
         change = Change("update", kind, namespace, name, new, old, subresource, dry_run)
-        async with self.admission.admitted(change):
+        async with self.admission.admitted(change) as validate:
+            if not subresource:
+                strategy.count(kind, new, old)
             new |= {"kind": kind.kind, "apiVersion": kind.api_version}
             new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
             # A binding sets what an update may not: `binding` has checked it.
@@ -168,6 +225,8 @@ class Writer:
             )
             if errors:
                 raise status.invalid(kind.group, kind.kind, name, errors)
+            await validate()
+            tracking.settle_times(old, new)
             if document.is_same(old, new):
                 return Written(record.value, change.warnings)
             value = document.encode(kind, new)
@@ -179,7 +238,7 @@ class Writer:
                 return Written(
                     document.stamp(value, record.revision), change.warnings, removed=True
                 )
-            done = await self.commit([Put(record.key, value, record.revision)])
+            done = await self.commit([Put(record.key, value, record.revision), *change.also])
             return Written(done.records[0].value, change.warnings)
 
     async def put(self, kind: scheme.Kind, record: Record, new: Document) -> Committed:
@@ -190,11 +249,15 @@ class Writer:
     async def commit(self, ops: Sequence[Op]) -> Committed:
         """Commit, and say in the API's words when the disk is full."""
         try:
-            return await self.store.commit(ops)
+            done = await self.store.commit(ops)
         except Full:
             raise status.ServiceUnavailable(
                 "the store has no space left: nothing was changed", retry_after_s=5
             ) from None
+        except TooLarge as error:
+            raise status.TooLarge(str(error)) from None
+        self.admission.wrote(done.revision)
+        return done
 
 
 def metadata_of(body: Document) -> Document:
@@ -226,7 +289,8 @@ def check_expectations(
     if uid and uid != old["metadata"].get("uid"):
         raise status.Conflict(
             f'Operation cannot be fulfilled on {kind.qualified} "{name}": '
-            f"Precondition failed: UID in precondition: {uid}, "
+            f"StorageError: invalid object, Code: 4, Key: {record.key}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
             f"UID in object meta: {old['metadata'].get('uid')}",
             details=_details(kind, name),
         )

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
+from motley.cli import etcd_options
 from motley.lib import journal, tasks
+from motley.store.etcd.config import Config as EtcdConfig
 
 
 @click.command()
@@ -26,16 +28,28 @@ from motley.lib import journal, tasks
 @click.option(
     "--store",
     type=click.Choice(["sqlite", "memory", "etcd"]),
-    default="sqlite",
-    show_default=True,
-    help="Where objects are kept; memory forgets them.",
+    help="Where objects are kept; by default sqlite, or etcd when --etcd-servers names one. memory"
+    " forgets them.",
 )
+@etcd_options.options
 @click.option("--service-cluster-ip-range", default="10.96.0.0/16", show_default=True)
 @click.option("--service-node-port-range", default="30000-32767", show_default=True)
 @click.option(
     "--token-auth-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="CSV of static tokens: token,user,uid[,groups].",
+)
+@click.option(
+    "--service-account-issuer",
+    default="https://kubernetes.default.svc.cluster.local",
+    show_default=True,
+    help="Who service-account tokens say they are from, and whom they are for by default.",
+)
+@click.option(
+    "--disable-admission-plugins",
+    default="",
+    metavar="NAMES",
+    help="Admission plugins to leave out, separated by commas.",
 )
 @click.option(
     "--log-level",
@@ -48,18 +62,21 @@ def command(
     bind: str,
     port: int,
     advertise_address: str,
-    store: str,
+    store: str | None,
+    etcd: EtcdConfig | None,
     service_cluster_ip_range: str,
     service_node_port_range: str,
     token_auth_file: Path | None,
+    service_account_issuer: str,
+    disable_admission_plugins: str,
     log_level: str,
 ) -> None:
     """Run the API server in the foreground.
 
     Writes DATA-DIR/admin.kubeconfig before it is ready; `GET /readyz` says when it is.
     """
-    if store == "etcd":
-        raise click.ClickException("--store etcd is not supported yet: use sqlite or memory")
+    if store == "etcd" and etcd is None:
+        raise click.UsageError("--store etcd needs --etcd-servers (or $ETCD_SERVER)")
     from motley.apiserver import server
     from motley.store.contract import StoreError
 
@@ -69,10 +86,13 @@ def command(
         bind=bind,
         port=port,
         advertise_address=advertise_address,
-        store=store,
+        store=store or ("etcd" if etcd else "sqlite"),
+        etcd=etcd,
         service_cidr=service_cluster_ip_range,
         node_ports=service_node_port_range,
         token_file=token_auth_file,
+        service_account_issuer=service_account_issuer,
+        disabled_admission=frozenset(filter(None, disable_admission_plugins.split(","))),
     )
     try:
         tasks.run(server.run(config))

@@ -37,6 +37,13 @@ log = journal.get(__name__)
     help="Silence after which a node counts as unreachable.",
 )
 @click.option(
+    "--controllers",
+    "chosen",
+    default="*",
+    show_default=True,
+    help="Which to run, by name and comma-separated: * is all, -NAME all but this one.",
+)
+@click.option(
     "--leader-elect/--no-leader-elect",
     default=True,
     show_default=True,
@@ -60,6 +67,7 @@ def command(
     pod_cidr: str,
     node_prefix: int,
     node_monitor_grace_s: float,
+    chosen: str,
     leader_elect: bool,
     health_port: int,
     log_level: str,
@@ -72,6 +80,7 @@ def command(
             node_prefix=node_prefix,
             node_monitor_grace_s=node_monitor_grace_s,
             leader_elect=leader_elect,
+            controllers=tuple(name.strip() for name in chosen.split(",")),
         )
         config = kubeconfig.load(path)
     except ValueError as error:
@@ -86,7 +95,8 @@ def command(
 
 
 async def _main(config: kubeconfig.Config, options: service.Options, health_port: int) -> None:
-    async with Client(config, user_agent="motley-controllers") as client:
+    # The name under which tools know the owner of what controllers write, and leave it alone.
+    async with Client(config, user_agent="kube-controller-manager") as client:
         manager = service.build(client, options)
         async with asyncio.TaskGroup() as group:
             group.create_task(health.serve(health_port, manager.is_ready))

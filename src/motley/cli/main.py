@@ -14,6 +14,8 @@ COMMANDS = {
     "logs": ("logs", "Show a component's log."),
     "demo": ("demo", "Deploy the hello example and call it through its Service."),
     "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
+    "backup": ("backup", "Save every object to a file, while the cluster runs."),
+    "restore": ("restore", "Bring the objects of a backup back."),
     "apiserver": ("apiserver", "Run the API server in the foreground."),
     "controllers": ("controllers", "Run the controllers in the foreground."),
     "scheduler": ("scheduler", "Run the scheduler against any Kubernetes cluster."),

@@ -187,7 +187,7 @@ class DeploymentController:
         state = await self._number(state)
         deployment, new = state.deployment, state.new
         assert new is not None
-        size = rollout.new_size(deployment, new.spec.replicas, rollout.total(state.sets))
+        size = rollout.new_size(deployment, new.spec.replicas, rollout.present(state.sets))
         if size != new.spec.replicas:
             return await self._resize(state, [rollout.Resize(new, size)])
         downs = rollout.shrink_old(deployment, new, state.old)
@@ -202,7 +202,7 @@ class DeploymentController:
         deployment = state.deployment
         digest = template.hash_of(deployment.spec.template, deployment.status.collision_count or 0)
         number = state.highest_old_revision + 1
-        size = rollout.new_size(deployment, 0, rollout.total(state.old))
+        size = rollout.new_size(deployment, 0, rollout.present(state.old))
         body = template.replica_set(deployment, digest, number, size)
         name = body["metadata"]["name"]
         try:

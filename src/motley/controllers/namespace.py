@@ -32,6 +32,10 @@ _CLEAR = {
         "ResourcesDiscovered",
         "All resources successfully discovered",
     ),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
     "NamespaceDeletionContentFailure": (
         "ContentDeleted",
         "All content successfully deleted, may be waiting on finalization",
@@ -169,8 +173,10 @@ def describe(remaining: dict[str, list[Object]]) -> dict[str, tuple[str, str]]:
     """Conditions for what is still in the namespace."""
     if not remaining:
         return {}
+    # Kubernetes writes `plural.group`, and so a lonely dot after the core group's kinds.
     counts = ", ".join(
-        f"{name} has {len(left)} resource instances" for name, left in sorted(remaining.items())
+        f"{name if '.' in name else name + '.'} has {len(left)} resource instances"
+        for name, left in sorted(remaining.items())
     )
     problems = {
         "NamespaceContentRemaining": (

@@ -65,6 +65,15 @@ def total(sets: Sequence[ReplicaSet]) -> int:
     return sum(rs.spec.replicas for rs in sets)
 
 
+def present(sets: Sequence[ReplicaSet]) -> int:
+    """Pods of these ReplicaSets that are there or will be.
+
+    A ReplicaSet that was just made smaller still has the pods it is about to delete; a surge that
+    did not count them would be exceeded for a moment.
+    """
+    return sum(max(rs.spec.replicas, rs.status.replicas) for rs in sets)
+
+
 def available(sets: Sequence[ReplicaSet]) -> int:
     """Pods of these ReplicaSets that are available and stay.
 

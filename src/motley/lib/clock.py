@@ -6,6 +6,7 @@ Everything else takes a `Clock`, so that tests and the simulator decide what tim
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -43,7 +44,12 @@ SYSTEM: Clock = SystemClock()
 
 def rfc3339(seconds: float) -> str:
     """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _rfc3339(int(seconds))
+
+
+@lru_cache(maxsize=64)  # a busy server asks for the same second thousands of times
+def _rfc3339(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(seconds: float) -> str:

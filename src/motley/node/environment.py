@@ -33,6 +33,9 @@ class Lookup(Protocol):
     def secret(self, name: str) -> Secret | None:
         """The Secret, or None when it does not exist."""
 
+    def token(self, audience: str, lifetime_s: int) -> str | None:
+        """A token of the pod's service account, or None when there is none yet."""
+
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace `$(NAME)` where the name is known; `$$` is one `$`."""

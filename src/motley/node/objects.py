@@ -17,6 +17,7 @@ from motley.client.informer import Informer
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
+from motley.node.tokens import Tokens
 
 log = journal.get(__name__)
 
@@ -72,9 +73,10 @@ class _Watched:
 class NamespaceLookup:
     """`environment.Lookup` over the watched objects of one namespace."""
 
-    def __init__(self, objects: "Objects", namespace: str) -> None:
+    def __init__(self, objects: "Objects", namespace: str, uid: str = "") -> None:
         self._objects = objects
         self._namespace = namespace
+        self._uid = uid
 
     def config_map(self, name: str) -> ConfigMap | None:
         """The ConfigMap, if it exists."""
@@ -85,6 +87,10 @@ class NamespaceLookup:
         """The Secret, if it exists."""
         found = self._objects.get(Reference(Secret, Key(self._namespace, name)))
         return found if isinstance(found, Secret) else None
+
+    def token(self, audience: str, lifetime_s: int) -> str | None:
+        """The pod's token, if it has been issued."""
+        return self._objects.tokens.get(self._uid, audience, lifetime_s)
 
 
 class Objects:
@@ -102,6 +108,8 @@ class Objects:
         self._tasks = tasks
         self._changed = changed
         self._clock = clock
+        self.tokens = Tokens(client, changed, clock=clock)
+        self._renewing = False
         self._watched: dict[Reference, _Watched] = {}
         self._used: dict[str, set[Reference]] = {}
 
@@ -111,9 +119,9 @@ class Objects:
         found: Object | None = watched.informer.get(reference.key) if watched else None
         return found
 
-    def lookup(self, namespace: str) -> NamespaceLookup:
-        """What a pod in this namespace sees."""
-        return NamespaceLookup(self, namespace)
+    def lookup(self, namespace: str, uid: str = "") -> NamespaceLookup:
+        """What a pod in this namespace sees; its uid is needed for its tokens only."""
+        return NamespaceLookup(self, namespace, uid)
 
     async def use(self, pod: Pod) -> None:
         """Follow everything the pod refers to; returns when each has been asked for once."""
@@ -126,9 +134,18 @@ class Objects:
         async with asyncio.timeout(_FIRST_LIST_S):
             for reference in wanted:
                 await self._watched[reference].informer.synced()
+        await self.renew(pod)
+
+    async def renew(self, pod: Pod) -> None:
+        """Have fresh tokens for the pod, where its volumes want any."""
+        if not self._renewing:
+            self._renewing = True
+            self._tasks.create_task(self.tokens.renew_forever(), name="tokens")
+        await self.tokens.use(pod)
 
     def release(self, uid: str) -> None:
         """The pod is gone."""
+        self.tokens.release(uid)
         for reference in self._used.pop(uid, set()):
             self._drop(uid, reference)
 

@@ -71,7 +71,7 @@ class Starter:
             await asyncio.to_thread(
                 context.volumes.setup,
                 pod,
-                context.objects.lookup(pod.metadata.namespace),
+                context.objects.lookup(pod.metadata.namespace, pod.metadata.uid),
                 context.facts(pod, ips),
                 context.resources.allocatable,
             )
@@ -104,7 +104,8 @@ class Starter:
     async def refresh(self, pod: Pod, ips: tuple[str, ...]) -> None:
         """Follow changed ConfigMaps and Secrets in mounted volumes."""
         context = self._context
-        lookup = context.objects.lookup(pod.metadata.namespace)
+        await context.objects.renew(pod)
+        lookup = context.objects.lookup(pod.metadata.namespace, pod.metadata.uid)
         facts, allocatable = context.facts(pod, ips), context.resources.allocatable
         changed = await asyncio.to_thread(context.volumes.refresh, pod, lookup, facts, allocatable)
         if changed:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,10 @@ PACKAGES = {
     "mount": ("mount",),
     "procps": ("ps",),
 }
+# What the tests and benchmarks run beside a cluster.
+TEST_PACKAGES = {"etcd-server": ("etcd",)}
+# Program → the service that its package would start. Motley runs its own instances.
+_SERVICES = {"containerd": "containerd.service", "etcd": "etcd.service"}
 CNI_PACKAGE = "containernetworking-plugins"
 _CNI = ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -45,19 +49,25 @@ _KUBECTL_PACKAGES = ("kubectl", "kubernetes-client")
 
 def missing() -> list[str]:
     """Packages whose programs this machine lacks."""
-    lacking = [
-        package
-        for package, commands in PACKAGES.items()
-        if not all(shutil.which(command, path=_PATH) for command in commands)
-    ]
+    lacking = _lacking(PACKAGES)
     if not any(Path(file).exists() for file in _CNI):
         lacking.append(CNI_PACKAGE)
     return lacking
 
 
-def packages(say: Say = print) -> list[str]:
+def _lacking(table: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        package
+        for package, commands in table.items()
+        if not all(shutil.which(command, path=_PATH) for command in commands)
+    ]
+
+
+def packages(say: Say = print, *, for_tests: bool = False) -> list[str]:
     """Install what is missing; the packages that were."""
     wanted = missing()
+    if for_tests:
+        wanted += _lacking(TEST_PACKAGES)
     if not wanted:
         return []
     if shutil.which("apt-get") is None:
@@ -71,22 +81,24 @@ def packages(say: Say = print) -> list[str]:
         )
     say(f"installing {' '.join(wanted)}")
     _apt(["update"])
-    with _ServiceLeftAlone():
+    with _ServicesLeftAlone():
         _apt(["install", "--yes", "--no-install-recommends", *wanted])
     return wanted
 
 
-class _ServiceLeftAlone:
-    """Keep the package from starting its containerd service: Motley runs its own instance."""
+class _ServicesLeftAlone:
+    """Keep packages from starting services that were not on the machine before."""
 
     def __enter__(self) -> None:
-        self._masked = Path("/run/systemd/system").is_dir() and not shutil.which("containerd")
+        self._masked: list[str] = []
+        if Path("/run/systemd/system").is_dir():
+            self._masked = [s for program, s in _SERVICES.items() if not shutil.which(program)]
         if self._masked:
-            _run(["systemctl", "mask", "--runtime", "containerd.service"])
+            _run(["systemctl", "mask", "--runtime", *self._masked])
 
     def __exit__(self, *_: object) -> None:
         if self._masked:
-            _run(["systemctl", "unmask", "--runtime", "containerd.service"])
+            _run(["systemctl", "unmask", "--runtime", *self._masked])
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -209,7 +221,7 @@ def _is_debian(uris: str, suites: str) -> bool:
 def main(cache: Path) -> int:
     """Install everything the repository's commands need."""
     try:
-        packages()
+        packages(for_tests=True)
         kubectl(cache)
         images.ensure(cache / "images")
     except (Failure, rootfs.Unavailable) as failure:

@@ -46,6 +46,13 @@ class Broadcaster:
         for subscription in self._subscriptions:
             subscription.offer(events)
 
+    def skip(self, revision: Revision) -> None:
+        """Go on at a revision when the events before it were lost: every watch that has not seen
+        them asks the log, which must say `Compacted`."""
+        self.revision = revision
+        for subscription in self._subscriptions:
+            subscription.lose(revision)
+
     def close(self) -> None:
         """End every watch with `Closed`."""
         self.closed = True
@@ -104,6 +111,12 @@ class Subscription:
         if len(self._pending) > PENDING:
             self._pending.clear()
             self._live_from = self._hub.revision
+        self.wake()
+
+    def lose(self, upto: Revision) -> None:
+        """What is pending and what follows up to a revision must come from the log."""
+        self._pending.clear()
+        self._live_from = upto
         self.wake()
 
     def wake(self) -> None:

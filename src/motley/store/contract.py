@@ -14,6 +14,8 @@ events come in the order of their revisions and only after they are durable.
     ├── Compacted    that revision is no longer in the log: list again
     ├── Ahead        that revision has not happened yet
     ├── Full         no space: nothing was changed, try again later
+    ├── TooLarge     one transaction holds more bytes than the store takes: nothing was changed
+    ├── Unavailable  the store cannot be reached now: try again later
     ├── Failed       the disk answered with an error: open the store again
     ├── Corrupt      the file is damaged or not ours: it is left as it is, restore a backup
     ├── Locked       another process has the store open
@@ -137,6 +139,15 @@ class Full(StoreError):
     """No space left: nothing was changed, and the store goes on when there is space again."""
 
 
+class TooLarge(StoreError):
+    """A transaction is larger than the store takes; nothing was changed, nor will it ever be."""
+
+
+class Unavailable(StoreError):
+    """The store (on another machine) does not answer. After a `commit`, what it was to do may or
+    may not have happened, which the message then says: re-read before trying again."""
+
+
 class Failed(StoreError):
     """The disk answered with an error, so what it holds is uncertain until it is read again.
 
@@ -185,7 +196,11 @@ class Store(Protocol):
     concurrently from one event loop."""
 
     async def revision(self) -> Revision:
-        """The latest durable revision, 0 for a new store. A later read sees at least this."""
+        """The latest durable revision, 0 for a new store (1 in etcd, which begins so).
+
+        A later read sees at least this, and it is not older than what any writer was told before
+        the call, in this process or another one over the same store.
+        """
 
     async def oldest(self) -> Revision:
         """The oldest revision that `range(at=…)` and `watch(after=…)` still take."""
@@ -207,8 +222,9 @@ class Store(Protocol):
         """Do all operations or none, as one revision; durable when this returns.
 
         Raises `Mismatch` for the first operation whose expectation does not hold, `Full` or
-        `Failed` when the disk refuses, ValueError for a transaction that makes no sense (empty,
-        more than `MAX_OPS`, a key twice). A cancelled caller does not know whether it happened.
+        `Failed` when the disk refuses, `TooLarge`, `Unavailable`, ValueError for a transaction
+        that makes no sense (empty, more than `MAX_OPS`, a key twice). A cancelled caller does not
+        know whether it happened.
         """
 
     def watch(self, prefix: str, after: Revision) -> Watch:

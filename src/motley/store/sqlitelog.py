@@ -4,8 +4,9 @@ One table, appended to only: each row is one change of one key and names the rev
 That link makes an index by key needless. The latest state is what a scan leaves, the state before
 an event is one lookup away, and compaction follows the links backwards.
 
-Everything here blocks and belongs to one thread with one connection. The connection holds the
-file exclusively, so SQLite needs neither lock calls nor shared memory for a commit.
+Everything here blocks and belongs to one thread with one connection. A lock file keeps other stores
+away; SQLite's own locks are left to it (they cost nothing that can be measured beside an fsync), so
+a backup can read a consistent state from another process meanwhile.
 
 Invariants: a row is never changed, only removed by compaction; above the compacted revision no row
 is missing; below it, exactly the rows that were current at that revision stay once `sweep` is done.
@@ -108,40 +109,18 @@ class LogFile:
         """Open or create. Raises `Locked`, or `Corrupt` before anything in the file is changed."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(path)
+        self._lock = lock(path)
         try:
             self._db = self._open(quota_bytes)
         except BaseException:
             os.close(self._lock)
             raise
-        marks = dict(self._db.execute("SELECT name, revision FROM mark"))
-        self.compacted = Revision(marks["compacted"])
-        self._swept = Revision(marks["swept"])
+        marks = read_marks(self._db)
+        self.compacted, self._swept = marks["compacted"], marks["swept"]
 
     def load(self) -> Loaded:
         """The latest state: the whole log is read once, and its links are checked on the way."""
-        latest: dict[str, Record] = {}
-        revision = self.compacted  # rows of the newest revision may be gone after a sweep
-        rows = self._db.execute(
-            f"SELECT id / {PER_REVISION}, previous, created, key, value FROM log ORDER BY id"
-        )
-        try:
-            for at, previous, created, key, value in rows:
-                before = latest.get(key)
-                if before is None:
-                    linked = previous == 0 or previous <= self.compacted
-                else:
-                    linked = before.revision == previous
-                if not linked or (value is None and previous == 0):
-                    raise Corrupt(f"{self._path}: the history of {key} breaks at revision {at}")
-                if value is None:
-                    latest.pop(key, None)
-                else:
-                    latest[key] = Record(key, value, at, created)
-                revision = max(revision, at)
-        except sqlite3.DatabaseError as error:
-            raise Corrupt(f"{self._path}: {error}") from error
-        return Loaded(latest, Revision(revision), self.compacted)
+        return read_latest(self._db, self._path)
 
     def append(self, events: Sequence[Event]) -> None:
         """Write these events durably, all or none.
@@ -199,6 +178,16 @@ class LogFile:
         self._swept = upto
         return upto < self.compacted
 
+    def forget_until(self, revision: Revision) -> None:
+        """Go on after `revision`, as if all that led to the latest state lay before it."""
+        self.compact(max(self.compacted, self.load().revision))
+        while self.sweep(PER_REVISION):
+            pass
+        if revision > self.compacted:
+            with _failures("cannot compact"):
+                self._db.execute("UPDATE mark SET revision = ?", (revision,))
+            self.compacted = self._swept = revision
+
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of both."""
         try:
@@ -234,7 +223,8 @@ class LogFile:
             check_same_thread=False,  # opened in one thread, then given to the writer
         )
         try:
-            self._check(db)
+            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; others keep theirs
+            check(db, self._path)
             _configure(db, quota_bytes)
         except sqlite3.DatabaseError as error:
             db.close()
@@ -246,24 +236,53 @@ class LogFile:
             raise
         return db
 
-    def _check(self, db: sqlite3.Connection) -> None:
-        """Refuse what is damaged or not ours; reads only."""
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; others keep theirs
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables:
-            return
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
-            raise Corrupt(f"{self._path} is an SQLite file, but not a Motley store")
-        if version != SCHEMA_VERSION:
-            raise Corrupt(
-                f"{self._path} has format {version}, this version of Motley reads {SCHEMA_VERSION}"
-            )
-        damage = [text for (text,) in db.execute("PRAGMA quick_check(3)")]
-        if damage != ["ok"]:
-            raise Corrupt(f"{self._path}: {'; '.join(damage)}")
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is damaged or not ours; reads only, and an empty file is new."""
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not tables:
+        return
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise Corrupt(f"{path} is an SQLite file, but not a Motley store")
+    if version != SCHEMA_VERSION:
+        raise Corrupt(f"{path} has format {version}, this version of Motley reads {SCHEMA_VERSION}")
+    damage = [text for (text,) in db.execute("PRAGMA quick_check(3)")]
+    if damage != ["ok"]:
+        raise Corrupt(f"{path}: {'; '.join(damage)}")
+
+
+def read_marks(db: sqlite3.Connection) -> dict[str, Revision]:
+    """How far the log is `compacted`, and how far that was carried out: `swept`."""
+    return dict(db.execute("SELECT name, revision FROM mark"))
+
+
+def read_latest(db: sqlite3.Connection, path: Path) -> Loaded:
+    """The latest state in an open file; raises `Corrupt` when a link of the log is missing."""
+    latest: dict[str, Record] = {}
+    compacted = read_marks(db)["compacted"]
+    revision = compacted  # rows of the newest revision may be gone after a sweep
+    rows = db.execute(
+        f"SELECT id / {PER_REVISION}, previous, created, key, value FROM log ORDER BY id"
+    )
+    try:
+        for at, previous, created, key, value in rows:
+            before = latest.get(key)
+            if before is None:
+                linked = previous == 0 or previous <= compacted
+            else:
+                linked = before.revision == previous
+            if not linked or (value is None and previous == 0):
+                raise Corrupt(f"{path}: the history of {key} breaks at revision {at}")
+            if value is None:
+                latest.pop(key, None)
+            else:
+                latest[key] = Record(key, value, at, created)
+            revision = max(revision, at)
+    except sqlite3.DatabaseError as error:
+        raise Corrupt(f"{path}: {error}") from error
+    return Loaded(latest, revision, compacted)
 
 
 def _configure(db: sqlite3.Connection, quota_bytes: int) -> None:
@@ -284,7 +303,7 @@ def _configure(db: sqlite3.Connection, quota_bytes: int) -> None:
         )
 
 
-def _lock(path: Path) -> int:
+def lock(path: Path) -> int:
     """Take the lock file, or say who has it. The kernel lets go when the process ends."""
     name = path.with_name(path.name + ".lock")
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

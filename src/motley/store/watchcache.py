@@ -21,7 +21,17 @@ from msgspec import Struct
 
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
-from motley.store.contract import Ahead, Compacted, Event, Record, Revision, Store, Watch
+from motley.store.contract import (
+    Ahead,
+    Closed,
+    Compacted,
+    Event,
+    Record,
+    Revision,
+    Store,
+    Unavailable,
+    Watch,
+)
 from motley.store.keyspace import Keyspace
 
 log = journal.get(__name__)
@@ -31,6 +41,7 @@ A = TypeVar("A")
 CAPACITY = 4096  # changes kept: a minute of a very busy resource, hours of a quiet one
 CATCH_UP_S = 3.0  # kube-apiserver's limit for waiting until a cache has a revision
 RECHECK_S = 0.01
+LIST_AGAIN_S = 1.0  # the store has already tried for a while when it says `Unavailable`
 
 _by_revision = attrgetter("revision")
 
@@ -97,6 +108,7 @@ class WatchCache(Generic[A]):
         self._target = Revision(0)  # the store's revision when it was last listed
         self._listed = asyncio.Event()
         self._cursors: set[Cursor[A]] = set()
+        self._stopped = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def run(self) -> None:
@@ -108,6 +120,15 @@ class WatchCache(Generic[A]):
                 log.warning(
                     "cache fell behind, listing again", prefix=self.prefix, oldest=gone.oldest
                 )
+            except Unavailable as away:
+                log.warning("cache cannot list", prefix=self.prefix, reason=str(away))
+                await self._clock.sleep(LIST_AGAIN_S)
+
+    def stop(self) -> None:
+        """End every watch: what this cache shows is no longer served."""
+        self._stopped = True
+        for cursor in self._cursors:
+            cursor.wake()
 
     async def ready(self) -> None:
         """Wait until the cache shows all that the store had when it was first asked."""
@@ -145,6 +166,11 @@ class WatchCache(Generic[A]):
             if self._clock.monotonic() >= deadline:
                 raise Ahead(self.revision)
             await self._some_progress()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no object at all: much cheaper than an empty list."""
+        return not len(self._latest)
 
     def get(self, key: str) -> Cached[A] | None:
         """One object, as of `revision`."""
@@ -305,8 +331,13 @@ class Cursor(Generic[A]):
                 self._waiter = None
 
     def take(self) -> Sequence[CachedEvent[A]]:
-        """The changes there are now, without waiting. Raises `Compacted` when too slow."""
+        """The changes there are now, without waiting.
+
+        Raises `Compacted` when too slow, `Closed` when the cache was stopped.
+        """
         cache = self._cache
+        if cache._stopped:
+            raise Closed("what was watched is no longer served")
         begin = self._number - cache._dropped
         if begin < 0:
             raise Compacted(cache._horizon)

@@ -4,7 +4,7 @@ import pytest
 
 from motley.api import defaults, scheme
 
-KINDS = {kind.kind: kind for kind in scheme.kinds()}
+KINDS = {kind.kind: kind for kind in scheme.kinds() if kind.stored_as is None}
 
 
 def defaulted(kind, **obj):
@@ -237,3 +237,71 @@ def test_a_node_gives_out_what_it_has():
 @pytest.mark.parametrize("kind", scheme.kinds(), ids=lambda kind: kind.kind)
 def test_every_kind_can_be_defaulted_from_nothing(kind):
     defaulted(kind.kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "path", "expected"),
+    [
+        ("ReplicationController", {"spec": {"template": {}}}, "spec.replicas", 1),
+        (
+            "ReplicationController",
+            {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}},
+            "spec.selector",
+            {"a": "b"},
+        ),
+        ("PodTemplate", {"template": {}}, "template.spec.restartPolicy", "Always"),
+        ("CSIDriver", {}, "spec.volumeLifecycleModes", ["Persistent"]),
+        (
+            "MutatingWebhookConfiguration",
+            {"webhooks": [{"name": "a"}]},
+            "webhooks.0.reinvocationPolicy",
+            "Never",
+        ),
+        (
+            "ValidatingWebhookConfiguration",
+            {"webhooks": [{"clientConfig": {"service": {}}}]},
+            "webhooks.0.clientConfig.service.port",
+            443,
+        ),
+        (
+            "ValidatingAdmissionPolicy",
+            {"spec": {"matchConstraints": {"resourceRules": [{}]}}},
+            "spec.matchConstraints.resourceRules.0.scope",
+            "*",
+        ),
+        ("FlowSchema", {}, "spec.matchingPrecedence", 1000),
+        (
+            "PriorityLevelConfiguration",
+            {"spec": {"limited": {"limitResponse": {"queuing": {}}}}},
+            "spec.limited.limitResponse.queuing.queues",
+            64,
+        ),
+        (
+            "ResourceClaim",
+            {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "c"}}]}}},
+            "spec.devices.requests.0.exactly.count",
+            1,
+        ),
+        (
+            "CustomResourceDefinition",
+            {"spec": {"names": {"kind": "Foo"}}},
+            "spec.names.listKind",
+            "FooList",
+        ),
+        ("APIService", {"spec": {"service": {"name": "s"}}}, "spec.service.port", 443),
+    ],
+)
+def test_kinds_fill_in_what_nobody_says(kind, given, path, expected):
+    found = defaulted(kind, **given)
+    for part in path.split("."):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+
+    assert found == expected
+
+
+def test_fields_without_an_empty_form_always_show():
+    assert defaulted("CSINode", spec={})["spec"]["drivers"] is None
+    assert defaulted("ClusterRole", rules=[])["rules"] is None
+    pod = defaulted("Pod", status={"containerStatuses": [{"name": "c"}]})
+    shown = pod["status"]["containerStatuses"][0]
+    assert (shown["state"], shown["lastState"], shown["restartCount"]) == ({}, {}, 0)

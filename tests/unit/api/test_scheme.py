@@ -33,14 +33,15 @@ def test_cluster_wide_kinds_have_no_namespace_in_their_keys():
 
 
 def test_no_prefix_is_the_start_of_another():
-    prefixes = [kind.storage_prefix for kind in scheme.kinds()]
+    prefixes = [kind.storage_prefix for kind in scheme.kinds() if kind.stored_as is None]
 
     assert len(set(prefixes)) == len(prefixes)
     assert not [(a, b) for a in prefixes for b in prefixes if a != b and a.startswith(b)]
 
 
 def test_short_names_and_plurals_are_unambiguous():
-    seen = [n for k in scheme.kinds() for n in {*k.short_names, k.plural, k.singular}]
+    kept = [k for k in scheme.kinds() if k.stored_as is None]
+    seen = [n for k in kept for n in {*k.short_names, k.plural, k.singular}]
 
     assert len(set(seen)) == len(seen)
 
@@ -87,3 +88,14 @@ def test_every_view_agrees_with_its_row(view):
 
     assert kind is not None
     assert (kind.plural, kind.namespaced) == (view.PLURAL, view.NAMESPACED)
+
+
+def test_kinds_that_are_not_kept_have_no_verbs_that_read_the_store():
+    for kind in scheme.kinds():
+        if not kind.is_stored:
+            assert not {"delete", "patch", "update", "watch"} & set(kind.verbs), kind
+
+
+def test_the_preferred_version_of_a_group_comes_first():
+    assert scheme.groups()["autoscaling"][:2] == ["v2", "v1"]
+    assert list(scheme.groups())[:3] == ["", "apiregistration.k8s.io", "apps"]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from motley.api import scheme
 from motley.apiserver import document, upkeep
-from motley.apiserver.admission.pods import tolerate_sick_nodes
 from motley.apiserver.admission.pool import Exhausted, Pool, address_pool, port_pool
+from motley.apiserver.admission.tolerationseconds import tolerate_sick_nodes
 from motley.apiserver.authn import TokenFile
 from motley.lib.clock import rfc3339
 from motley.store.contract import Put
@@ -62,7 +62,7 @@ def test_a_token_file_is_read_as_kubernetes_reads_it(tmp_path):
     alice = tokens.user_of("t1")
     assert alice is not None
     assert (alice.name, alice.uid) == ("alice", "1")
-    assert alice.groups == {"dev", "ops", "system:authenticated"}
+    assert alice.groups == ("dev", "ops", "system:authenticated")
     assert tokens.user_of("t2").name == "bob"
     assert tokens.user_of("t3") is None
 

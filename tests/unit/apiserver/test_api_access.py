@@ -1,6 +1,10 @@
 """Who may do what, and how refusals are worded."""
 
+import asyncio
+
 import pytest
+
+from motley.lib.clock import SYSTEM
 
 PODS = "/api/v1/namespaces/demo/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -121,4 +125,87 @@ async def test_only_administrators_may_act_for_others(api):
     stealing = await api.get("/api/v1/pods", headers={"impersonate-user": "admin"}, token="alice")
 
     assert 'User "system:node:node-1" cannot list' in acting.message
-    assert 'User "alice" cannot impersonate resource "users"' in stealing.message
+    assert 'User "alice" cannot impersonate-on:user-info:list' in stealing.message
+
+
+async def test_a_node_reads_what_its_pods_need_and_nothing_else(nodes, a_pod):
+    maps, claims = (
+        "/api/v1/namespaces/demo/configmaps",
+        "/api/v1/namespaces/demo/persistentvolumeclaims",
+    )
+    spec = {
+        "volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "data"}}],
+        "containers": [
+            {
+                "name": "c",
+                "image": "i",
+                "envFrom": [{"configMapRef": {"name": "env"}}],
+            }
+        ],
+    }
+    await nodes.create(PODS, a_pod("user", nodeName="node-1", **spec))
+
+    async def code(url: str) -> int:
+        return (await nodes.get(url, token="node-1")).code
+
+    assert await code(f"{maps}/env") == 404
+    assert await code(f"{maps}/other") == 403
+    assert await code(f"{maps}?fieldSelector=metadata.name%3Denv") == 200
+    assert await code(f"{claims}/data") == 404
+    assert await code(f"{claims}/other") == 403
+    await nodes.delete(f"{PODS}/user?gracePeriodSeconds=0")
+    async with asyncio.timeout(5):
+        while await code(f"{maps}/env") != 403:
+            await SYSTEM.sleep(0.001)
+
+
+async def test_a_node_cannot_read_other_nodes(nodes):
+    refused = await nodes.get("/api/v1/nodes/node-2", token="node-1")
+
+    assert refused.message.endswith("node 'node-1' cannot read 'node-2', only its own Node object")
+    assert (await nodes.get("/api/v1/nodes", token="node-1")).code == 403
+    assert (await nodes.get("/api/v1/nodes/node-1", token="node-1")).code == 200
+
+
+async def test_a_node_does_not_choose_its_restricted_labels_and_taints(nodes):
+    async def patch(body: dict) -> str:
+        reply = await nodes.patch("/api/v1/nodes/node-1", body, token="node-1")
+        return "" if reply.code == 200 else reply.message
+
+    def labelled(key: str) -> dict:
+        return {"metadata": {"labels": {key: "y"}}}
+
+    assert await patch(labelled("node-restriction.kubernetes.io/x")) == (
+        'nodes "node-1" is forbidden: is not allowed to modify labels: '
+        "node-restriction.kubernetes.io/x"
+    )
+    assert "modify labels" in await patch(labelled("node-role.kubernetes.io/master"))
+    assert await patch(labelled("kubernetes.io/arch")) == ""
+    assert await patch(labelled("example.com/rack")) == ""
+    taints = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+    assert "is not allowed to modify taints" in await patch(taints)
+
+
+async def test_a_node_makes_no_pods_but_mirrors(nodes, a_pod):
+    refused = await nodes.create(PODS, a_pod("q", nodeName="node-1"), token="node-1")
+
+    assert refused.code == 403
+    assert "can only create mirror pods" in refused.message
+
+
+async def test_a_mirror_pod_gives_its_node_no_secrets(nodes, a_pod):
+    uid = (await nodes.get("/api/v1/nodes/node-1")).json["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": uid, "controller": True}
+    mirror = a_pod(
+        "m", nodeName="node-1", volumes=[{"name": "v", "secret": {"secretName": "theirs"}}]
+    )
+    mirror["metadata"] |= {
+        "annotations": {"kubernetes.io/config.mirror": "x"},
+        "ownerReferences": [owner],
+    }
+
+    refused = await nodes.create(PODS, mirror, token="node-1")
+    assert "can not create pods that reference secrets" in refused.message
+    await nodes.create(PODS, mirror)  # even if somebody else made it
+    theirs = await nodes.get("/api/v1/namespaces/demo/secrets/theirs", token="node-1")
+    assert theirs.code == 403

@@ -24,8 +24,8 @@ async def test_only_subresources_with_a_handler_are_advertised(api):
     names = [r["name"] for r in (await api.get("/api/v1")).json["resources"]]
 
     assert "pods/exec" in names
-    assert "pods/resize" not in names
-    assert (await api.get("/api/v1/namespaces/demo/pods/x/resize")).code == 404
+    assert "pods/scale" not in names
+    assert (await api.get("/api/v1/namespaces/demo/pods/x/scale")).code == 404
 
 
 async def test_aggregated_discovery_has_everything_and_an_etag(api):

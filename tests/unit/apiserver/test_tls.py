@@ -95,7 +95,7 @@ def test_a_client_certificate_names_its_user_and_groups(tmp_path):
     user = certificates.user_of(ssl.PEM_cert_to_DER_cert(pem.decode()))
     assert user is not None
     assert user.name == "system:node:n1"
-    assert user.groups == {"system:nodes", "x", "system:authenticated"}
+    assert user.groups == ("system:nodes", "x", "system:authenticated")
     assert user.node_name == "n1"
 
 

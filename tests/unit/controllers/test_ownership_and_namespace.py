@@ -77,8 +77,8 @@ def test_what_remains_in_a_namespace_is_described():
     problems = namespace.describe(left)
     assert problems["NamespaceContentRemaining"] == (
         "SomeResourcesRemain",
-        "Some resources are remaining: configmaps has 1 resource instances, "
-        "pods has 2 resource instances",
+        "Some resources are remaining: configmaps. has 1 resource instances, "
+        "pods. has 2 resource instances",
     )
     assert "x/y in 1 resource instances" in problems["NamespaceFinalizersRemaining"][1]
     assert namespace.describe({}) == {}

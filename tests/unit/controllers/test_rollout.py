@@ -198,3 +198,9 @@ def test_a_rollout_keeps_its_promises_and_ends(data):
             spec["old"] = change.replicas
         ready["old"] = min(ready["old"], spec["old"])
     assert spec == {"old": 0, "new": wanted}
+
+
+def test_pods_about_to_be_deleted_still_take_room():
+    shrinking = ReplicaSet.of({"spec": {"replicas": 5}, "status": {"replicas": 6}})
+    growing = ReplicaSet.of({"spec": {"replicas": 3}, "status": {"replicas": 1}})
+    assert rollout.present([shrinking, growing]) == 9

@@ -93,3 +93,14 @@ def test_someone_who_is_not_root_is_told_what_to_install(monkeypatch):
     with pytest.raises(Failure) as caught:
         install.packages()
     assert "apt-get install --no-install-recommends runc" in caught.value.advice
+
+
+def test_etcd_is_installed_for_the_tests_and_not_with_a_cluster(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda command, path=None: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(Failure) as caught:
+        install.packages()
+    assert "etcd-server" not in caught.value.message + caught.value.advice
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "etcd" else name)
+    with pytest.raises(Failure, match="etcd-server"):
+        install.packages(for_tests=True)

@@ -11,9 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 from motley.api import scheme
-from motley.api.defaults import cluster, pod, service, workload
+from motley.api.defaults import (
+    cluster,
+    control,
+    extension,
+    pod,
+    service,
+    shown,
+    storage,
+    workload,
+)
 
-__all__ = ["apply"]
+__all__ = ["apply", "complete"]
+
+_ADMISSION = "admissionregistration.k8s.io"
+_FLOW = "flowcontrol.apiserver.k8s.io"
 
 _DEFAULTS: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
     ("", "Endpoints"): service.endpoints,
@@ -21,12 +33,22 @@ _DEFAULTS: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
     ("", "LimitRange"): cluster.limit_range,
     ("", "Namespace"): cluster.namespace,
     ("", "Node"): cluster.node,
-    ("", "PersistentVolume"): cluster.persistent_volume,
-    ("", "PersistentVolumeClaim"): cluster.persistent_volume_claim,
+    ("", "PersistentVolume"): storage.persistent_volume,
+    ("", "PersistentVolumeClaim"): storage.persistent_volume_claim,
     ("", "Pod"): pod.pod,
+    ("", "PodTemplate"): workload.pod_template,
+    ("", "ReplicationController"): workload.replication_controller,
     ("", "ResourceQuota"): cluster.framed,
     ("", "Secret"): cluster.secret,
     ("", "Service"): service.service,
+    (_ADMISSION, "MutatingAdmissionPolicy"): extension.admission_policy,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): extension.admission_policy_binding,
+    (_ADMISSION, "MutatingWebhookConfiguration"): extension.mutating_webhooks,
+    (_ADMISSION, "ValidatingAdmissionPolicy"): extension.admission_policy,
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): extension.admission_policy_binding,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): extension.validating_webhooks,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): extension.custom_resource_definition,
+    ("apiregistration.k8s.io", "APIService"): extension.api_service,
     ("apps", "DaemonSet"): workload.daemon_set,
     ("apps", "Deployment"): workload.deployment,
     ("apps", "ReplicaSet"): workload.replica_set,
@@ -36,6 +58,8 @@ _DEFAULTS: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
     ("batch", "Job"): workload.job,
     ("coordination.k8s.io", "Lease"): cluster.framed,
     ("discovery.k8s.io", "EndpointSlice"): service.endpoint_slice,
+    (_FLOW, "FlowSchema"): control.flow_schema,
+    (_FLOW, "PriorityLevelConfiguration"): control.priority_level,
     ("networking.k8s.io", "Ingress"): cluster.framed,
     ("networking.k8s.io", "IngressClass"): service.ingress_class,
     ("networking.k8s.io", "NetworkPolicy"): service.network_policy,
@@ -44,14 +68,27 @@ _DEFAULTS: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): cluster.role_binding,
     ("rbac.authorization.k8s.io", "Role"): cluster.role,
     ("rbac.authorization.k8s.io", "RoleBinding"): cluster.role_binding,
+    ("resource.k8s.io", "ResourceClaim"): control.resource_claim,
+    ("resource.k8s.io", "ResourceClaimTemplate"): control.resource_claim_template,
     ("scheduling.k8s.io", "PriorityClass"): cluster.priority_class,
-    ("storage.k8s.io", "StorageClass"): cluster.storage_class,
+    ("storage.k8s.io", "CSIDriver"): storage.csi_driver,
+    ("storage.k8s.io", "StorageClass"): storage.storage_class,
 }
 
 
 def apply(kind: scheme.Kind, obj: dict[str, Any]) -> None:
     """Fill in the defaults of the kind, in place."""
     obj.setdefault("metadata", {})
+    if kind.definition is not None:
+        kind.definition.default(obj)
+        return
     default = _DEFAULTS.get((kind.group, kind.kind))
     if default is not None:
         default(obj)
+    complete(kind, obj)
+
+
+def complete(kind: scheme.Kind, obj: dict[str, Any]) -> None:
+    """Fill in only what always shows; of a custom resource nothing does."""
+    if kind.definition is None:
+        shown.of_kind(kind.api_version, kind.kind, obj)

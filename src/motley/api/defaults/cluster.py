@@ -3,8 +3,6 @@
 import base64
 from typing import Any
 
-from motley.api.defaults import pod as pods
-
 Document = dict[str, Any]
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -79,27 +77,6 @@ def limit_range(obj: Document) -> None:
                 item.setdefault(target, {}).setdefault(name, amount)
         for name, amount in (item.get("min") or {}).items():
             item.setdefault("defaultRequest", {}).setdefault(name, amount)
-
-
-def persistent_volume(obj: Document) -> None:
-    """A PersistentVolume."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-    pods.volume_source(spec)
-
-
-def persistent_volume_claim(obj: Document) -> None:
-    """A PersistentVolumeClaim."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("resources", {})
-    spec.setdefault("volumeMode", "Filesystem")
-
-
-def storage_class(obj: Document) -> None:
-    """A StorageClass."""
-    obj.setdefault("reclaimPolicy", "Delete")
-    obj.setdefault("volumeBindingMode", "Immediate")
 
 
 def priority_class(obj: Document) -> None:

@@ -25,6 +25,25 @@ def deployment(obj: Document) -> None:
     pods.template(spec)
 
 
+def replication_controller(obj: Document) -> None:
+    """A ReplicationController takes labels and selector from its pods when it has none."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    if "template" not in spec:
+        return
+    pods.template(spec)
+    if labels := spec["template"]["metadata"].get("labels"):
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        if not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+
+
+def pod_template(obj: Document) -> None:
+    """A PodTemplate."""
+    pods.template(obj)
+
+
 def replica_set(obj: Document) -> None:
     """A ReplicaSet."""
     spec = obj.setdefault("spec", {})

@@ -126,7 +126,8 @@ def _value(schema: Schema, value: Any, path: Path, owner: Schema, unknown: list[
         if isinstance(value, bool):
             return value
     elif type_ == "any":
-        return _plain_copy(value)
+        # Sets of fields are large, and nobody ever changes one.
+        return value if schema.name == "FieldsV1" else _plain_copy(value)
     elif type_ == "int-or-string":
         return _int_or_string(value, path, owner)
     elif type_ == "number":

@@ -132,8 +132,34 @@ def definition_name(api_version: str, kind: str) -> str | None:
 
 
 def of(kind: scheme.Kind) -> Schema:
-    """The schema of a kind in the table. Raises UnknownKindError."""
+    """The schema of a kind in the table. Raises UnknownKindError.
+
+    An old version that no package describes any more has the fields of the version it is kept in.
+    """
+    if kind.definition is not None:
+        return _of_structural(kind, kind.definition.schema)
+    described = definition_name(kind.api_version, kind.kind) is not None
+    if not described and kind.stored_as is not None and kind.definition is None:
+        kind = kind.storage
     return of_type(kind.api_version, kind.kind)
+
+
+# By kind: the structural schema it was compiled from, and the outcome. A changed one is another.
+_structural: dict[tuple[str, str], tuple[object, Schema]] = {}
+
+
+def _of_structural(kind: scheme.Kind, definition: Mapping[str, Any]) -> Schema:
+    """The schema of a custom resource, or of a kind of our own, with the frame all objects have."""
+    name = (kind.api_version, kind.kind)
+    known = _structural.get(name)
+    if known is None or known[0] is not definition:
+        frame = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+        metadata = {"metadata": {"$ref": f"{REF}{_META}.ObjectMeta"}}
+        properties = {**(definition.get("properties") or {}), **frame, **metadata}
+        compiled = Schema("object", f"{kind.version}.{kind.kind}", kind.kind)
+        _fill(compiled, {**definition, "properties": properties})
+        known = _structural[name] = (definition, compiled)
+    return known[1]
 
 
 def of_type(api_version: str, kind: str) -> Schema:

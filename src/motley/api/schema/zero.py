@@ -14,12 +14,15 @@ def _words(text: str) -> frozenset[str]:
 # Optional booleans and numbers without a pointer: dropped when false or 0.
 _DROPPED = _words(
     """
-    chapAuthDiscovery chapAuthSession globalDefault hostIPC hostNetwork hostPID paused
-    publishNotReadyAddresses readOnly sslEnabled stdin stdinOnce tty unschedulable
-    active availableReplicas count currentReplicas failed failureThreshold fullyLabeledReplicas
-    generation healthCheckNodePort hostPort initialDelaySeconds minReadySeconds nodePort number
-    numberAvailable numberUnavailable observedGeneration partition periodSeconds readyReplicas
-    replicas signal sizeBytes succeeded successThreshold timeoutSeconds unavailableReplicas
+    authenticated chapAuthDiscovery chapAuthSession clusterScope denied deprecated
+    exclusiveMaximum exclusiveMinimum globalDefault hostIPC hostNetwork hostPID
+    insecureSkipTLSVerify nullable paused preserveUnknownFields priority
+    publishNotReadyAddresses readOnly sslEnabled stdin stdinOnce tty uniqueItems unschedulable
+    x-kubernetes-embedded-resource x-kubernetes-int-or-string active availableReplicas count
+    currentReplicas failed failureThreshold fullyLabeledReplicas generation healthCheckNodePort
+    hostPort initialDelaySeconds minReadySeconds nodePort number numberAvailable
+    numberUnavailable observedGeneration partition periodSeconds readyReplicas replicas signal
+    sizeBytes succeeded successThreshold timeoutSeconds unavailableReplicas
     updatedNumberScheduled updatedReplicas
     """
 )
@@ -27,7 +30,9 @@ _DROPPED = _words(
 _KEPT = _words(
     """
     AzureDiskVolumeSource.readOnly CSIVolumeSource.readOnly ClientIPConfig.timeoutSeconds
-    DeploymentSpec.replicas ReplicaSetSpec.replicas StatefulSetSpec.replicas
+    DeploymentSpec.replicas MutatingWebhook.timeoutSeconds PodSpec.priority
+    ReplicaSetSpec.replicas ReplicationControllerSpec.replicas StatefulSetSpec.replicas
+    ValidatingWebhook.timeoutSeconds VolumeNodeResources.count
     RollingUpdateStatefulSetStrategy.partition StatefulSetStatus.availableReplicas
     HorizontalPodAutoscalerCondition.observedGeneration
     HorizontalPodAutoscalerStatus.observedGeneration
@@ -36,24 +41,41 @@ _KEPT = _words(
 # Optional texts behind a pointer: kept when empty. All other optional texts are dropped.
 _KEPT_TEXT = _words(
     """
-    appProtocol cachingMode completionMode currentVolumeAttributesClassName endpointsNamespace
-    failedIndexes fsGroupChangePolicy gmsaCredentialSpec gmsaCredentialSpecName holderIdentity
-    hostnameOverride ingressClassName initiatorName internalTrafficPolicy ipFamilyPolicy ipMode
-    loadBalancerClass localhostProfile managedBy mode mountPropagation nodeAffinityPolicy
-    nodeTaintsPolicy pathType podGroupName podReplacementPolicy preemptionPolicy preferredHolder
-    procMount reclaimPolicy recursiveReadOnly resourceClaimName resourceClaimTemplateName
-    runAsUserName runtimeClassName scope seLinuxChangePolicy secretNamespace selectPolicy service
-    stopSignal strategy succeededIndexes supplementalGroupsPolicy timeZone trafficDistribution
+    appProtocol cachingMode capacityKey completionMode currentVolumeAttributesClassName
+    endpointsNamespace failedIndexes fsGroupChangePolicy gmsaCredentialSpec
+    gmsaCredentialSpecName holderIdentity hostnameOverride ingressClassName initiatorName
+    internalTrafficPolicy ipFamilyPolicy ipMode loadBalancerClass localhostProfile managedBy
+    mode mountPropagation nodeAffinityPolicy nodeTaintsPolicy pathType podGroupName
+    podReplacementPolicy preemptionPolicy preferredHolder procMount reclaimPolicy
+    recursiveReadOnly resourceClaimName resourceClaimTemplateName runAsUserName runtimeClassName
+    scope seLinuxChangePolicy secretNamespace selectPolicy service stopSignal strategy
+    succeededIndexes supplementalGroupsPolicy timeZone trafficDistribution
     unhealthyPodEvictionPolicy volumeAttributesClassName volumeBindingMode volumeMode zone
     IngressClassParametersReference.apiGroup TypedLocalObjectReference.apiGroup
-    TypedObjectReference.apiGroup PodFailurePolicyOnExitCodesRequirement.containerName
-    IngressPortStatus.error PortStatus.error AzureDiskVolumeSource.fsType CSIVolumeSource.fsType
+    TypedObjectReference.apiGroup AllocatedDeviceStatus.shareID CSIDriverSpec.fsGroupPolicy
+    CustomResourceDefinitionVersion.deprecationWarning
+    CustomResourceSubresourceScale.labelSelectorPath Device.nodeName DeviceAttribute.string
+    DeviceAttribute.version DeviceClassSpec.extendedResourceName
+    DeviceConstraint.distinctAttribute DeviceConstraint.matchAttribute
+    DeviceRequestAllocationResult.shareID DeviceTaintSelector.device DeviceTaintSelector.driver
+    DeviceTaintSelector.pool JSONSchemaProps.$ref JSONSchemaProps.x-kubernetes-list-type
+    JSONSchemaProps.x-kubernetes-map-type MatchResources.matchPolicy
+    MutatingAdmissionPolicySpec.failurePolicy MutatingWebhook.failurePolicy
+    MutatingWebhook.matchPolicy MutatingWebhook.reinvocationPolicy
+    ParamRef.parameterNotFoundAction ResourceSliceSpec.nodeName
+    ResourceSliceSpec.partitionTypeAttribute ServiceReference.path
+    StorageHealthCondition.accessMode ValidatingAdmissionPolicySpec.failurePolicy
+    ValidatingWebhook.failurePolicy ValidatingWebhook.matchPolicy Validation.reason
+    ValidationRule.reason VolumeAttachmentSource.persistentVolumeName WebhookClientConfig.url
+    PodFailurePolicyOnExitCodesRequirement.containerName IngressPortStatus.error
+    PortStatus.error AzureDiskVolumeSource.fsType CSIVolumeSource.fsType
     LocalVolumeSource.fsType Endpoint.hostname AzureDiskVolumeSource.kind ResourceHealth.message
-    ClusterTrustBundleProjection.name EndpointPort.name IngressClassParametersReference.namespace
-    TypedObjectReference.namespace Endpoint.nodeName EndpointAddress.nodeName
-    EndpointPort.protocol HTTPGetAction.protocol NetworkPolicyPort.protocol
-    Container.restartPolicy ClusterTrustBundleProjection.signerName
-    PersistentVolumeClaimSpec.storageClassName HostPathVolumeSource.type PodDNSConfigOption.value
+    ClusterTrustBundleProjection.name EndpointPort.name
+    IngressClassParametersReference.namespace TypedObjectReference.namespace Endpoint.nodeName
+    EndpointAddress.nodeName EndpointPort.protocol HTTPGetAction.protocol
+    NetworkPolicyPort.protocol Container.restartPolicy ClusterTrustBundleProjection.signerName
+    PersistentVolumeClaimSpec.storageClassName HostPathVolumeSource.type
+    PodDNSConfigOption.value
     """
 )
 
@@ -65,4 +87,4 @@ def is_dropped(type_name: str, field: str, schema_type: str) -> bool:
         return field not in _KEPT_TEXT and qualified not in _KEPT_TEXT
     if schema_type in ("boolean", "integer", "number"):
         return field in _DROPPED and qualified not in _KEPT
-    return schema_type in ("list", "map")
+    return schema_type in ("list", "map", "bytes")

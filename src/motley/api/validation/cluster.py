@@ -1,9 +1,20 @@
 """Rules for Nodes, Namespaces and ServiceAccounts."""
 
 from motley.api import names
-from motley.api.validation import resources, scheduling
-from motley.api.validation.errors import Document, Errors, cidr, forbidden, invalid, required
+from motley.api.validation import meta, resources, scheduling
+from motley.api.validation.errors import (
+    Document,
+    Errors,
+    cidr,
+    forbidden,
+    immutable,
+    invalid,
+    named,
+    one_of,
+    required,
+)
 
+_PREEMPTION = ("PreemptLowerPriority", "Never")
 _NODE_MAX_CIDRS = 2  # one of each family
 
 
@@ -32,9 +43,7 @@ def node_update(new: Document, old: Document) -> Errors:
             "spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'
         )
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-        yield invalid(
-            "spec.providerID", spec.get("providerID"), "field cannot be modified once set"
-        )
+        yield invalid("spec.providerID", None, "field cannot be modified once set")
 
 
 def namespace(obj: Document) -> Errors:
@@ -59,13 +68,38 @@ def priority_class(obj: Document) -> Errors:
     if name.startswith("system-"):
         yield forbidden(
             "metadata.name",
-            "priority class names with 'system-' prefix are reserved for system use only",
+            "priority class names with 'system-' prefix are reserved for system use only. error: "
+            f"{name} is not a known system priority class",
         )
     if value > 1_000_000_000:
         yield forbidden("value", "maximum allowed value of a user defined priority is 1000000000")
+    yield from one_of("preemptionPolicy", obj.get("preemptionPolicy"), _PREEMPTION)
 
 
-def storage_class(obj: Document) -> Errors:
-    """A StorageClass."""
-    if not obj.get("provisioner"):
-        yield required("provisioner")
+def priority_class_update(new: Document, old: Document) -> Errors:
+    """A changed PriorityClass means the same to the pods that have it."""
+    if new.get("value") != old.get("value"):
+        yield forbidden("value", "may not be changed in an update.")
+    policies = new.get("preemptionPolicy"), old.get("preemptionPolicy")
+    yield from immutable("preemptionPolicy", *policies)
+
+
+def runtime_class(obj: Document) -> Errors:
+    """A RuntimeClass."""
+    handler = obj.get("handler", "")
+    if not handler:
+        yield required("handler")
+    else:
+        yield from named("handler", handler, names.check_dns_label(handler))
+    fixed = (obj.get("overhead") or {}).get("podFixed") or {}
+    yield from resources.requirements("overhead.podFixed", {"limits": fixed})
+    scheduling_ = obj.get("scheduling") or {}
+    yield from meta.labels("scheduling.nodeSelector", scheduling_.get("nodeSelector"))
+    yield from scheduling.tolerations("scheduling.tolerations", scheduling_.get("tolerations"))
+
+
+def runtime_class_update(new: Document, old: Document) -> Errors:
+    """A changed RuntimeClass keeps its handler."""
+    if new.get("handler") != old.get("handler"):
+        yield invalid("handler", None, "field is immutable")
+    yield from runtime_class(new)

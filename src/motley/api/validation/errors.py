@@ -34,7 +34,8 @@ def required(field: str, detail: str = "") -> FieldError:
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """The value is wrong."""
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+    text = f"Invalid value: {_shown(value)}"
+    return FieldError(field, "FieldValueInvalid", f"{text}: {detail}" if detail else text)
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
@@ -66,6 +67,13 @@ def not_found(field: str, value: Any) -> FieldError:
 def too_long(field: str, limit: int) -> FieldError:
     """The value is over its limit of bytes."""
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    """The list is over its limit of items."""
+    return FieldError(
+        field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items"
+    )
 
 
 def named(field: str, value: str, wrong: Iterable[str]) -> Errors:

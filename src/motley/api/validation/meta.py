@@ -18,14 +18,18 @@ from motley.api.validation.errors import (
 
 _ANNOTATIONS_MAX = 256 * 1024  # bytes of all keys and values together
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+# Names that become part of host names.
+_LABEL_NAMES = (("", "Namespace"), ("", "Service"), ("apps", "StatefulSet"))
 _RBAC = "rbac.authorization.k8s.io"
+# Kubernetes lets finalizers of custom resources, and of what defines them, have any name.
+_EXTENSIONS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 
 
 def name_check(kind: scheme.Kind) -> Callable[[str], list[str]]:
     """The rule for names of this kind."""
     if kind.group == _RBAC:
         return names.check_path_segment
-    if (kind.group, kind.kind) in (("", "Namespace"), ("", "Service")):
+    if (kind.group, kind.kind) in _LABEL_NAMES:
         return names.check_dns_label
     return names.check_dns_subdomain
 
@@ -49,12 +53,12 @@ def create(kind: scheme.Kind, metadata: Document) -> Errors:
             yield from named("metadata.namespace", namespace, names.check_dns_label(namespace))
     elif metadata.get("namespace"):
         yield forbidden("metadata.namespace", "not allowed on this type")
-    yield from _common(metadata)
+    yield from _common(kind, metadata)
 
 
 def update(kind: scheme.Kind, new: Document, old: Document) -> Errors:
     """Metadata of a changed object: what identifies it stays."""
-    yield from _common(new)
+    yield from _common(kind, new)
     for field in ("name", "namespace", "uid", "creationTimestamp"):
         if new.get(field) != old.get(field):
             yield from immutable(f"metadata.{field}", new.get(field), old.get(field))
@@ -63,21 +67,23 @@ def update(kind: scheme.Kind, new: Document, old: Document) -> Errors:
             yield from immutable(f"metadata.{field}", new.get(field), old.get(field))
         added = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if added:
+            quoted = ", ".join(f'"{name}"' for name in added)
             yield forbidden(
                 "metadata.finalizers",
                 "no new finalizers can be added if the object is being deleted, "
-                f"found new finalizers {added!r}".replace("'", '"'),
+                f"found new finalizers []string{{{quoted}}}",
             )
     elif new.get("deletionTimestamp"):
         yield from immutable("metadata.deletionTimestamp", new["deletionTimestamp"], None)
 
 
-def _common(metadata: Document) -> Errors:
+def _common(kind: scheme.Kind, metadata: Document) -> Errors:
     yield from not_negative("metadata.generation", metadata.get("generation"))
     yield from labels("metadata.labels", metadata.get("labels"))
     yield from annotations("metadata.annotations", metadata.get("annotations"))
     yield from _owners(metadata.get("ownerReferences") or [])
-    yield from _finalizers(metadata.get("finalizers") or [])
+    extends = kind.definition is not None or kind.group in _EXTENSIONS
+    yield from _finalizers(metadata.get("finalizers") or [], lenient=extends)
 
 
 def _without_dash(base: str) -> str:
@@ -126,11 +132,11 @@ def _owners(owners: list[Any]) -> Errors:
         )
 
 
-def _finalizers(finalizers: list[str]) -> Errors:
+def _finalizers(finalizers: list[str], *, lenient: bool) -> Errors:
     for finalizer in finalizers:
         yield from named("metadata.finalizers", finalizer, names.check_qualified_name(finalizer))
     for index, finalizer in enumerate(finalizers):
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+        if not lenient and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             yield invalid(
                 f"metadata.finalizers[{index}]",
                 finalizer,

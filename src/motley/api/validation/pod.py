@@ -28,9 +28,21 @@ _MAY_CHANGE = (
 )
 
 
+# A pod that a node was given in a file and shows to the API.
+_MIRROR = "kubernetes.io/config.mirror"
+
+
 def create(obj: Document) -> Errors:
     """A new pod."""
     spec = obj.get("spec") or {}
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    for key, profile in annotations.items():
+        if key.startswith(security.APPARMOR):
+            yield from security.apparmor(f"metadata.annotations[{key}]", profile)
+    mirrored = annotations.get(_MIRROR)
+    if mirrored is not None and not spec.get("nodeName"):
+        problem = "must set spec.nodeName if mirror pod annotation is set"
+        yield invalid(f"metadata.annotations[{_MIRROR}]", mirrored, problem)
     yield from pod_spec("spec", spec)
     if spec.get("ephemeralContainers"):
         yield forbidden("spec.ephemeralContainers", "cannot be set on create")
@@ -111,6 +123,8 @@ def _identity(field: str, spec: Document) -> Errors:
     system = (spec.get("os") or {}).get("name")
     if system and system not in ("linux", "windows"):
         yield unsupported(f"{field}.os", system, ("linux", "windows"))
+    if system == "windows":
+        yield from security.not_on_windows(field, spec)
 
 
 def _unique_names(field: str, spec: Document) -> Errors:
@@ -194,11 +208,7 @@ def _only_added(new: list[Any], old: list[Any]) -> Errors:
 
 def _fixed(spec: Document, before: Document) -> Document:
     """The spec without what may change (and was checked on its own)."""
-    found = {
-        k: v
-        for k, v in spec.items()
-        if k not in ("activeDeadlineSeconds", "tolerations", "ephemeralContainers")
-    }
+    found = {k: v for k, v in spec.items() if k not in ("activeDeadlineSeconds", "tolerations")}
     for part in ("containers", "initContainers"):
         if found.get(part):
             found[part] = [{k: v for k, v in c.items() if k != "image"} for c in found[part]]

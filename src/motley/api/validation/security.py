@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from motley.api.validation.errors import Document, Errors, invalid, one_of, required
+from motley.api.validation.errors import Document, Errors, forbidden, invalid, one_of, required
 
 _ID_MAX = 2**31 - 1
 _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
@@ -23,6 +23,41 @@ _SHOWN = (
     "SeccompProfile",
     "AppArmorProfile",
 )
+
+
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_LINUX_ONLY = (
+    "appArmorProfile",
+    "seLinuxOptions",
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "sysctls",
+    "shareProcessNamespace",
+    "runAsUser",
+    "runAsGroup",
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "seccompProfile",
+)
+
+
+def apparmor(field: str, profile: str) -> Errors:
+    """A profile as old clients name it: in an annotation."""
+    known = profile in ("", "runtime/default", "unconfined") or profile.startswith("localhost/")
+    if not known:
+        yield invalid(field, profile, f'invalid AppArmor profile name: "{profile}"')
+
+
+def not_on_windows(field: str, spec: Document) -> Errors:
+    """What makes no sense on Windows."""
+    detail = "cannot be set for a windows pod"
+    context = spec.get("securityContext") or {}
+    for name in _LINUX_ONLY:
+        if context.get(name) is not None:
+            yield forbidden(f"{field}.securityContext.{name}", detail)
+    for name in ("hostPID", "hostIPC", "shareProcessNamespace"):
+        if spec.get(name):
+            yield forbidden(f"{field}.{name}", detail)
 
 
 def pod_context(field: str, context: Document | None) -> Errors:

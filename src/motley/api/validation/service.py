@@ -6,13 +6,13 @@ from motley.api import names
 from motley.api.validation import meta
 from motley.api.validation.container import PROTOCOLS, port_or_name
 from motley.api.validation.errors import (
+    IMMUTABLE,
     Document,
     Errors,
     cidr,
     duplicate,
     endpoint_address,
     forbidden,
-    immutable,
     invalid,
     ip_address,
     named,
@@ -201,11 +201,25 @@ def _traffic(spec: Document) -> Errors:
         )
     yield from one_of("spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), _POLICIES)
     yield from one_of("spec.trafficDistribution", spec.get("trafficDistribution"), _DISTRIBUTIONS)
+    yield from _families(spec)
     yield from one_of(
         "spec.ipFamilyPolicy",
         spec.get("ipFamilyPolicy"),
         ("PreferDualStack", "RequireDualStack", "SingleStack"),
     )
+
+
+def _families(spec: Document) -> Errors:
+    """The cluster's Services have addresses of one family, IPv4."""
+    open_ended = spec.get("clusterIP") == "None" and not spec.get("selector")
+    if spec.get("type") == "ExternalName" or open_ended:
+        return
+    for index, family in enumerate(spec.get("ipFamilies") or ()):
+        if family == "IPv6":
+            yield invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster")
+    if spec.get("ipFamilyPolicy") == "RequireDualStack":
+        detail = "this cluster is not configured for dual-stack services"
+        yield invalid("spec.ipFamilyPolicy", "RequireDualStack", detail)
 
 
 def endpoints(obj: Document) -> Errors:
@@ -216,6 +230,8 @@ def endpoints(obj: Document) -> Errors:
             for number, address in enumerate(subset.get(part) or ()):
                 field = f"{at}.{part}[{number}].ip"
                 yield from endpoint_address(field, address.get("ip", ""))
+                if parse_ip(address.get("ip", "")) is None:  # Kubernetes says it twice
+                    yield invalid(field, address.get("ip", ""), "must be a valid IP address")
         many = len(subset.get("ports") or ()) > 1
         for number, port in enumerate(subset.get("ports") or ()):
             field = f"{at}.ports[{number}]"
@@ -281,4 +297,5 @@ def _endpoint(field: str, endpoint: Document, kind: str) -> Errors:
 def endpoint_slice_update(new: Document, old: Document) -> Errors:
     """A changed EndpointSlice keeps the kind of its addresses."""
     yield from endpoint_slice(new)
-    yield from immutable("addressType", new.get("addressType"), old.get("addressType"))
+    if new.get("addressType") != old.get("addressType"):
+        yield invalid("addressType", None, IMMUTABLE)

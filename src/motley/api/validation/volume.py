@@ -90,10 +90,14 @@ def _source(field: str, volume: Document) -> Errors:
         return
     for name in present[1:]:
         yield forbidden(f"{field}.{name}", "may not specify more than 1 volume type")
-    name = present[0]
+    yield from source(f"{field}.{present[0]}", present[0], volume[present[0]])
+
+
+def source(field: str, name: str, given: Document) -> Errors:
+    """One kind of storage, in a pod or in a PersistentVolume."""
     check = _CHECKS.get(name)
     if check is not None:
-        yield from check(f"{field}.{name}", volume[name])
+        yield from check(field, given)
 
 
 def _host_path(field: str, source: Document) -> Errors:

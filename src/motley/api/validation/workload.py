@@ -1,9 +1,10 @@
-"""Rules for what runs pods: Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob."""
+"""Rules for what runs pods until told otherwise: Deployment, DaemonSet and their kin."""
 
 from typing import Any
 
+from motley.api import names
 from motley.api.selectors import Selector, SelectorError
-from motley.api.validation import pod, selector
+from motley.api.validation import pod, scaling, selector
 from motley.api.validation.errors import (
     Document,
     Errors,
@@ -11,6 +12,7 @@ from motley.api.validation.errors import (
     immutable,
     int_or_percent,
     invalid,
+    named,
     not_negative,
     one_of,
     required,
@@ -49,37 +51,134 @@ def daemon_set(obj: Document) -> Errors:
     spec = obj.get("spec") or {}
     yield from _selected_template(spec, "daemonset")
     yield from not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    yield from _daemon_strategy(spec.get("updateStrategy") or {})
     yield from not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _daemon_strategy(strategy: Document) -> Errors:
+    field, kind = "spec.updateStrategy", strategy.get("type", "")
+    rolling = strategy.get("rollingUpdate")
+    if kind not in ("OnDelete", "RollingUpdate"):
+        shown = {"Type": kind, "RollingUpdate": rolling}
+        yield unsupported(field, shown, ("RollingUpdate", "OnDelete"))
+    elif kind == "RollingUpdate" and rolling is None:
+        yield required(f"{field}.rollingUpdate")
+    elif kind == "RollingUpdate" and rolling is not None:
+        unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+        for name, value in (("maxUnavailable", unavailable), ("maxSurge", surge)):
+            yield from int_or_percent(f"{field}.rollingUpdate.{name}", value)
+            yield from scaling.not_over_100(f"{field}.rollingUpdate.{name}", value)
+        if not _is_zero(unavailable) and not _is_zero(surge):
+            detail = "may not be set when maxUnavailable is non-zero"
+            yield invalid(f"{field}.rollingUpdate.maxSurge", surge, detail)
+        elif _is_zero(unavailable) and _is_zero(surge):
+            detail = "cannot be 0 when maxSurge is 0"
+            yield required(f"{field}.rollingUpdate.maxUnavailable", detail)
 
 
 def stateful_set(obj: Document) -> Errors:
     """A StatefulSet."""
     spec = obj.get("spec") or {}
-    yield from one_of(
-        "spec.podManagementPolicy", spec.get("podManagementPolicy"), ("OrderedReady", "Parallel")
-    )
+    policy = spec.get("podManagementPolicy")
+    if policy not in (None, "OrderedReady", "Parallel"):
+        detail = "must be 'OrderedReady' or 'Parallel'"
+        yield invalid("spec.podManagementPolicy", policy, detail)
+    yield from _set_strategy("spec.updateStrategy", spec.get("updateStrategy") or {})
+    retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    for name in ("whenDeleted", "whenScaled"):
+        field = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+        yield from one_of(field, retention.get(name), ("Retain", "Delete"))
     yield from not_negative("spec.replicas", spec.get("replicas"))
     yield from not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    yield from not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
-    yield from _selected_template(spec, "statefulset")
+    yield from not_negative("spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
+    service = spec.get("serviceName", "")
+    if service:
+        yield from named("spec.serviceName", service, names.check_dns_label(service))
+    yield from _selected_template(_with_claims(spec), "statefulset")
 
 
-def job(obj: Document) -> Errors:
-    """A Job."""
-    spec = obj.get("spec") or {}
-    for name in (
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-    ):
-        yield from not_negative(f"spec.{name}", spec.get(name))
+def _set_strategy(field: str, strategy: Document) -> Errors:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "RollingUpdate":
+        at = f"{field}.rollingUpdate"
+        yield from not_negative(f"{at}.partition", (rolling or {}).get("partition"))
+        yield from int_or_percent(f"{at}.maxUnavailable", (rolling or {}).get("maxUnavailable"))
+    elif kind == "OnDelete":
+        if rolling is not None:
+            shown = {
+                "Partition": rolling.get("partition", 0),
+                "MaxUnavailable": rolling.get("maxUnavailable"),
+            }
+            detail = "only allowed for updateStrategy 'RollingUpdate'"
+            yield invalid(f"{field}.rollingUpdate", shown, detail)
+    else:
+        shown = {"Type": kind, "RollingUpdate": rolling}
+        yield invalid(field, shown, "must be 'RollingUpdate' or 'OnDelete'")
+
+
+def _with_claims(spec: Document) -> Document:
+    """The spec with its claims as volumes, since its pods will have them."""
+    claims = {
+        (c.get("metadata") or {}).get("name", "") for c in spec.get("volumeClaimTemplates") or ()
+    }
     template = spec.get("template") or {}
+    inside = {
+        k: v for k, v in (template.get("spec") or {}).items() if k not in ("hostname", "subdomain")
+    }
+    own = [v for v in inside.get("volumes") or () if v.get("name") not in claims]
+    promised = [{"name": name, "emptyDir": {}} for name in sorted(claims) if name]
+    inside["volumes"] = [*promised, *own]
+    return {**spec, "template": {**template, "spec": inside}}
+
+
+def stateful_set_update(new: Document, old: Document) -> Errors:
+    """A changed StatefulSet keeps what its pods and volumes are named after."""
+    yield from stateful_set(new)
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    for part in ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy"):
+        yield from immutable(f"spec.{part}", spec.get(part), before.get(part))
+
+
+def replication_controller(obj: Document) -> Errors:
+    """A ReplicationController, which selects by plain labels."""
+    spec = obj.get("spec") or {}
+    yield from not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    selector_ = spec.get("selector") or {}
+    if not selector_:
+        yield required("spec.selector")
+    yield from not_negative("spec.replicas", spec.get("replicas"))
+    template = spec.get("template")
+    if template is None:
+        yield required("spec.template")
+        return
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector_ and not selector_.items() <= labels.items():
+        yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
     yield from pod.template("spec.template", template)
     policy = (template.get("spec") or {}).get("restartPolicy")
-    if policy in ("Always", None):
-        yield required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    if policy in ("OnFailure", "Never"):
+        yield unsupported("spec.template.spec.restartPolicy", policy, ("Always",))
+
+
+def pod_template(obj: Document) -> Errors:
+    """A PodTemplate."""
+    yield from pod.template("template", obj.get("template") or {})
+
+
+def controller_revision(obj: Document) -> Errors:
+    """A ControllerRevision holds one JSON object."""
+    yield from not_negative("revision", obj.get("revision"))
+    data = obj.get("data")
+    if data is None:
+        yield required("data", "data is mandatory")
+    elif not isinstance(data, dict):
+        yield required("data", "data must be a valid JSON object")
+
+
+def controller_revision_update(new: Document, old: Document) -> Errors:
+    """A ControllerRevision is history, and history does not change."""
+    yield from not_negative("revision", new.get("revision"))
+    yield from immutable("data", new.get("data"), old.get("data"))
 
 
 def selector_is_kept(new: Document, old: Document) -> Errors:
@@ -92,7 +191,8 @@ def _selected_template(spec: Document, kind: str) -> Errors:
     given, template = spec.get("selector"), spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels")
     if given is None:
-        yield required("spec.selector")
+        if kind != "daemonset":  # Kubernetes says nothing here, only that nothing matches
+            yield required("spec.selector")
     else:
         yield from selector.label_selector("spec.selector", given)
         if not given.get("matchLabels") and not given.get("matchExpressions"):
@@ -100,10 +200,12 @@ def _selected_template(spec: Document, kind: str) -> Errors:
     try:
         compiled = Selector.of(given)
     except SelectorError:
-        yield invalid("spec.selector", given, "invalid label selector")
+        detail = "" if kind == "statefulset" else "invalid label selector"
+        yield invalid("spec.selector", given, detail)
     else:
         if given is None or (not compiled.is_everything and not compiled.matches(labels or {})):
-            yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
+            shown = dict(sorted(labels.items())) if labels else labels
+            yield invalid("spec.template.metadata.labels", shown, _MISMATCH)
     yield from pod.template("spec.template", template)
     inside = template.get("spec") or {}
     policy = inside.get("restartPolicy")

@@ -70,12 +70,21 @@ class ConfigProjection(View):
     optional: bool = False
 
 
+class ServiceAccountTokenProjection(View):
+    """A token of the pod's service account as a file."""
+
+    audience: str = ""
+    expiration_seconds: int = 3600
+    path: str = ""
+
+
 class VolumeProjection(View):
     """One source of a projected volume."""
 
     config_map: ConfigProjection | None = None
     secret: ConfigProjection | None = None
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+    service_account_token: ServiceAccountTokenProjection | None = None
 
 
 class ProjectedVolumeSource(View):
@@ -83,6 +92,12 @@ class ProjectedVolumeSource(View):
 
     sources: list[VolumeProjection] = []
     default_mode: int = 0o644
+
+
+class PersistentVolumeClaimVolumeSource(View):
+    """A claim of the pod's namespace."""
+
+    claim_name: str = ""
 
 
 class Volume(View):
@@ -95,3 +110,4 @@ class Volume(View):
     host_path: HostPathVolumeSource | None = None
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
     projected: ProjectedVolumeSource | None = None
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None

@@ -3,35 +3,32 @@
 Invariant: once a namespace is terminating its content only shrinks, so its deletion ends.
 """
 
-from motley.api import scheme, status
+from motley.api import status
 from motley.apiserver import document
-from motley.apiserver.admission.change import Change
-from motley.store.contract import Store
+from motley.apiserver.admission.change import Change, interest
+from motley.apiserver.admission.lookup import Lookup, kind_of
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
-
-
-def _kind() -> scheme.Kind:
-    kind = scheme.resource("", "v1", "namespaces")
-    assert kind is not None
-    return kind
 
 
 class NamespaceLifecycle:
     """Looks at the namespace of every new object."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._namespaces = _kind()
+    name = "NamespaceLifecycle"
+    interests = (interest("create", subresources="*"), interest("delete", "namespaces"))
 
-    async def admit(self, change: Change) -> None:
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._namespaces = kind_of("", "namespaces")
+
+    async def mutate(self, change: Change) -> None:
         """404 in a missing namespace, 403 in a terminating one."""
         if change.verb == "delete":
             self._protect(change)
             return
-        if change.verb != "create" or not change.kind.namespaced:
+        if not change.kind.namespaced:
             return
-        record = await self._store.get(self._namespaces.key("", change.namespace))
+        record = await self._lookup.fresh(self._namespaces, "", change.namespace)
         if record is None:
             raise status.not_found("", "namespaces", change.namespace)
         if b'"deletionTimestamp"' not in record.value:
@@ -39,32 +36,22 @@ class NamespaceLifecycle:
         if document.decode(record.value)["metadata"].get("deletionTimestamp"):
             raise _terminating(change)
 
-    def settle(self, change: Change, *, committed: bool) -> None:
-        """Nothing is held."""
-
     @staticmethod
     def _protect(change: Change) -> None:
-        if change.is_of("", "namespaces") and change.name in IMMORTAL:
-            raise status.Forbidden(
-                f'namespaces "{change.name}" is forbidden: this namespace may not be deleted',
-                details={"name": change.name, "kind": "namespaces"},
-            )
+        if change.name in IMMORTAL:
+            raise change.forbidden("this namespace may not be deleted")
 
 
 def _terminating(change: Change) -> status.Forbidden:
-    kind, namespace = change.kind, change.namespace
-    details = {"name": change.name, "group": kind.group, "kind": kind.plural}
-    return status.Forbidden(
-        f'{kind.qualified} "{change.name}" is forbidden: unable to create new content in '
-        f"namespace {namespace} because it is being terminated",
-        details={k: v for k, v in details.items() if v}
-        | {
-            "causes": [
-                {
-                    "reason": "NamespaceTerminating",
-                    "message": f"namespace {namespace} is being terminated",
-                    "field": "metadata.namespace",
-                }
-            ]
-        },
+    namespace = change.namespace
+    refusal = change.forbidden(
+        f"unable to create new content in namespace {namespace} because it is being terminated"
     )
+    refusal.details["causes"] = [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+    return refusal

@@ -15,7 +15,7 @@ from typing import Any
 from motley.api import scheme, status
 from motley.api.status import FieldError
 from motley.apiserver import document
-from motley.apiserver.admission.change import Change
+from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.pool import Exhausted, Pool
 from motley.store.contract import Store
 
@@ -25,6 +25,9 @@ _WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 
 class ServiceAllocator:
     """Gives Services their ClusterIP and node ports."""
+
+    name = "ServiceAllocator"
+    interests = (interest("create update delete", "services"),)
 
     def __init__(self, addresses: Pool, ports: Pool) -> None:
         self._addresses = addresses
@@ -41,12 +44,10 @@ class ServiceAllocator:
             for port in _node_ports(spec):
                 self._ports.take(port)
 
-    async def admit(self, change: Change) -> None:
+    async def mutate(self, change: Change) -> None:
         """Complete a Service's spec with what the server gives out."""
-        if not change.is_of("", "services") or change.new is None:
-            return
-        spec = change.new.get("spec")
-        if not isinstance(spec, dict):
+        spec = change.spec
+        if spec is None:
             return
         old = (change.old or {}).get("spec") or {}
         _drop_leftovers(spec, old)
@@ -59,8 +60,6 @@ class ServiceAllocator:
 
     def settle(self, change: Change, *, committed: bool) -> None:
         """Keep what the stored object now has; give back the rest."""
-        if not change.is_of("", "services"):
-            return
         if not committed:
             self._give_back(change)
             return

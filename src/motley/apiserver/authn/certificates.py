@@ -5,12 +5,13 @@ who the certificate names. A certificate comes again with every request of its c
 the reading is remembered by its bytes.
 """
 
+import hashlib
 from functools import lru_cache
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from motley.apiserver.authn.user import AUTHENTICATED, User
+from motley.apiserver.authn.user import AUTHENTICATED, CREDENTIAL_ID, User
 
 
 @lru_cache(maxsize=4096)
@@ -20,5 +21,10 @@ def user_of(certificate_der: bytes) -> User | None:
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names:
         return None
-    groups = {str(o.value) for o in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)}
-    return User(str(names[0].value), frozenset({*groups, AUTHENTICATED}))
+    groups = [str(o.value) for o in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    fingerprint = f"X509SHA256={hashlib.sha256(certificate_der).hexdigest()}"
+    return User(
+        str(names[0].value),
+        tuple(dict.fromkeys([*groups, AUTHENTICATED])),
+        extra=((CREDENTIAL_ID, (fingerprint,)),),
+    )

@@ -28,8 +28,9 @@ class TokenFile:
                     continue
                 if len(row) < 3 or not row[0] or not row[1]:
                     raise ValueError(f"{path}:{number}: expected token,user,uid[,groups]")
-                groups = {g.strip() for g in row[3].split(",")} if len(row) > 3 else set()
-                users[row[0]] = User(row[1], frozenset({*groups, AUTHENTICATED} - {""}), row[2])
+                named = [g.strip() for g in row[3].split(",")] if len(row) > 3 else []
+                groups = dict.fromkeys([*(g for g in named if g), AUTHENTICATED])
+                users[row[0]] = User(row[1], tuple(groups), row[2])
         return cls(users)
 
     def user_of(self, token: str) -> User | None:

@@ -33,7 +33,9 @@ def _field(text: str) -> tuple[int, Field]:
     number, _, rest = text.partition("=")
     name, _, type_ = rest.partition(":")
     shape = name[-1] if name[-1] in "*%^" else ""
-    return int(number), Field(name.removesuffix(shape), type_, shape)
+    name = name.removesuffix(shape)
+    # JSON's names begin small, also where the .proto file's do not.
+    return int(number), Field(name[:1].lower() + name[1:], type_, shape)
 
 
 def message_of(api_version: str, kind: str) -> str | None:

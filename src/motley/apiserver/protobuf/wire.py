@@ -37,7 +37,7 @@ def decode(body: bytes, default_api_version: str, default_kind: str) -> dict[str
             raise status.BadRequest(f'no kind "{kind}" is registered for version "{api_version}"')
         document = _message(message, _bytes(envelope.get(2, b"")), 0)
     except (_MalformedError, IndexError, struct.error, UnicodeDecodeError) as error:
-        raise status.BadRequest(f"protobuf: {error or 'unexpected end of data'}") from None
+        raise status.BadRequest(str(error) or "unexpected EOF") from None
     return {"kind": kind, "apiVersion": api_version, **document}
 
 

@@ -6,7 +6,7 @@ schedulers that decide at the same moment disagree here, and only here.
 
 from typing import Any
 
-from motley.api import status
+from motley.api import scheme, status
 from motley.apiserver import answer
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
@@ -18,16 +18,28 @@ Document = dict[str, Any]
 
 async def create(core: Core, call: Call) -> Answer:
     """201 when the pod is bound; 409 when it already was, or is on its way out."""
-    options = write_options(call.info.query, "CreateOptions")
+    return await _bind(core, call, await call.document("Binding", "v1"), call.info.name)
+
+
+async def create_unnamed(core: Core, call: Call) -> Answer:
+    """The same by the old path, `bindings`, where only the body says which pod is meant."""
     binding = await call.document("Binding", "v1")
-    name, target = call.info.name, _target(binding, call.info.name)
+    name = str((binding.get("metadata") or {}).get("name") or "")
+    return await _bind(core, call, binding, name)
+
+
+async def _bind(core: Core, call: Call, binding: Document, name: str) -> Answer:
+    options = write_options(call.info.query, "CreateOptions")
+    target = _target(binding, name)
     now = core.writer.timestamp()
+    pods = scheme.resource("", "v1", "pods")
+    assert pods is not None
 
     def bind(pod: Document) -> Document:
         return bound(pod, name, target, binding, now)
 
     await core.writer.update(
-        call.kind, call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
+        pods, call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
     )
     success = {
         "kind": "Status",

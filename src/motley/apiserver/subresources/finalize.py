@@ -42,6 +42,7 @@ async def put(core: Core, call: Call) -> Answer:
         call.info.name,
         modify,
         subresource="finalize",
+        manager=call.manager(options),
         dry_run=options.dry_run,
     )
     return call.answer_written(written, warnings)

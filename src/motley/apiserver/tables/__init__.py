@@ -9,43 +9,67 @@ from collections.abc import Sequence
 from typing import Any
 
 from motley.api import scheme, status
+from motley.apiserver import negotiate
 from motley.apiserver.tables import columns
 
-__all__ = ["bookmark", "list_metadata", "of_list", "of_object", "partial", "partial_list"]
+__all__ = [
+    "bookmark",
+    "check_list_form",
+    "list_metadata",
+    "of_list",
+    "of_object",
+    "partial",
+    "partial_list",
+    "transformed",
+]
 
 Document = dict[str, Any]
 _INCLUDE = ("", "Metadata", "Object", "None")
 
 
-def of_object(kind: scheme.Kind, shown: Document, include: str, version: str) -> Document:
-    """One object as a table of one row."""
-    table = of_list(kind, [shown], include, version)
-    table["metadata"] = {"resourceVersion": shown["metadata"].get("resourceVersion", "")}
+def of_object(
+    kind: scheme.Kind,
+    shown: Document,
+    include: str,
+    version: str,
+    shape: columns.Shape | None = None,
+) -> Document:
+    """One object as a table of one row; a subresource brings a shape of its own."""
+    table = of_list(kind, [shown], include, version, shape)
+    if revision := shown["metadata"].get("resourceVersion"):
+        table["metadata"] = {"resourceVersion": revision}
     return table
 
 
-def of_list(kind: scheme.Kind, objects: Sequence[Document], include: str, version: str) -> Document:
+def of_list(
+    kind: scheme.Kind,
+    objects: Sequence[Document],
+    include: str,
+    version: str,
+    shape: columns.Shape | None = None,
+) -> Document:
     """Objects as a table; `include` says what each row carries of its object."""
     if include not in _INCLUDE:
         raise status.BadRequest(
             f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
             "must be 'Metadata', 'Object', 'None', or empty"
         )
-    shape = columns.of(kind)
+    shape = shape or columns.of(kind)
     now = columns.now()
+    rows = [
+        {
+            "cells": shape.cells(shown, now),
+            **_marks(kind, shown),
+            "object": _row_object(shown, include, version),
+        }
+        for shown in objects
+    ]
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": {},
         "columnDefinitions": shape.definitions,
-        "rows": [
-            {
-                "cells": shape.cells(shown, now),
-                **_marks(kind, shown),
-                "object": _row_object(shown, include, version),
-            }
-            for shown in objects
-        ],
+        "rows": rows or shape.no_rows,
     }
 
 
@@ -56,7 +80,7 @@ def _marks(kind: scheme.Kind, shown: Document) -> Document:
     phase = (shown.get("status") or {}).get("phase")
     if phase not in ("Succeeded", "Failed"):
         return {}
-    message = f"The pod has {'completed successfully' if phase == 'Succeeded' else 'failed'}."
+    message = "The pod has completed successfully." if phase == "Succeeded" else "The pod failed."
     condition = {"type": "Completed", "status": "True", "reason": phase, "message": message}
     return {"conditions": [condition]}
 
@@ -76,6 +100,39 @@ def bookmark(kind: scheme.Kind, shown: Document, version: str) -> Document:
         {"cells": columns.of(kind).cells(shown, columns.now()), "object": partial(shown, version)}
     ]
     return table
+
+
+def transformed(
+    kind: scheme.Kind,
+    shown: Document,
+    wanted: negotiate.Wanted,
+    include: str,
+    shape: columns.Shape | None = None,
+) -> Document:
+    """One object in the form a client wants: itself, a table, or its metadata."""
+    if wanted.transform == "Table":
+        return of_object(kind, shown, include, wanted.version, shape)
+    if wanted.transform == "PartialObjectMetadata":
+        return partial(shown, wanted.version)
+    if wanted.transform == "PartialObjectMetadataList":
+        raise _wrong_number(kind, wanted.transform, is_list=False)
+    return shown
+
+
+def check_list_form(kind: scheme.Kind, wanted: negotiate.Wanted) -> None:
+    """406 for a list that is wanted in the form of one object."""
+    if wanted.transform == "PartialObjectMetadata":
+        raise _wrong_number(kind, wanted.transform, is_list=True)
+
+
+def _wrong_number(kind: scheme.Kind, form: str, *, is_list: bool) -> status.NotAcceptable:
+    package = kind.group.partition(".")[0] or "core"
+    found = (
+        f"a list (*{package}.{kind.list_kind})"
+        if is_list
+        else f"not a list (*{package}.{kind.kind})"
+    )
+    return status.NotAcceptable(f"you requested {form}, but the requested object is {found}")
 
 
 def partial(shown: Document, version: str) -> Document:

@@ -1,29 +1,45 @@
-"""The columns of each kind's table: which, and how a row of them is filled.
+"""The columns of each kind's table: which, what they mean, and how a row of them is filled.
 
-A kind's columns are written as one line of text in `core.py` and `workloads.py`; here that text
-becomes definitions. Kinds without a line of their own show their name and when they were made,
-as in Kubernetes.
+`columns.txt` names the columns; `core.py`, `workloads.py`, `pods.py` and `cluster.py` fill the
+rows. Kinds without columns of their own show their name and when they were made, as in Kubernetes.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from typing import Any
 
-from motley.api import scheme
-from motley.apiserver.tables import core, pods, workloads
+from motley.api import schema, scheme
+from motley.apiserver.crds import columns as custom
+from motley.apiserver.tables import cluster, core, pods, workloads
 from motley.lib import clock
 
 Document = dict[str, Any]
 Cells = Callable[[Document, float], list[Any]]
 
-_ROWS: dict[tuple[str, str], tuple[str, Cells]] = {
-    ("", "pods"): (pods.COLUMNS, pods.cells),
+_ROWS: dict[tuple[str, str], Cells] = {
+    ("", "pods"): pods.cells,
     **core.ROWS,
     **workloads.ROWS,
+    **cluster.ROWS,
 }
-# Marks in the text: `!` shows with `-o wide` only, `#` is a number, `?` a boolean, `@` a date.
 _TYPES = {"#": "integer", "?": "boolean", "@": "date"}
+_MARKS = "!#?@-+"
+_PLAIN = ["Name", "@Created At"]
+_META = "meta.v1.ObjectMeta"
+_OWN = {
+    "Name": f"={_META}.name",
+    "Age": f"={_META}.creationTimestamp",
+    "Created At": f"={_META}.creationTimestamp",
+}
+# Where the definitions of a group lie, for short names such as `core.v1.PodSpec`.
+_PREFIXES = (
+    "io.k8s.api.",
+    "io.k8s.apimachinery.pkg.apis.",
+    "io.k8s.kube-aggregator.pkg.apis.",
+    "io.k8s.apiextensions-apiserver.pkg.apis.",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,8 @@ class Shape:
 
     definitions: list[Document]
     cells: Cells
+    no_rows: list[Document] | None = None
+    """What an empty table shows as its rows; Kubernetes' own converters make an empty list."""
 
 
 def now() -> float:
@@ -39,23 +57,67 @@ def now() -> float:
     return clock.SYSTEM.now()
 
 
-@cache
 def of(kind: scheme.Kind) -> Shape:
     """The shape of a kind's table."""
-    text, cells = _ROWS.get((kind.group, kind.plural), ("Name | @Created At", _plain))
-    return Shape([_definition(name.strip()) for name in text.split("|")], cells)
+    if kind.definition is not None:
+        return Shape(*custom.shape(kind.definition))
+    return _built_in(kind.group, kind.plural)
 
 
-def _definition(text: str) -> Document:
-    marks = text[: len(text) - len(text.lstrip("!#?@"))]
-    name = text.lstrip("!#?@")
+@cache
+def scale() -> Shape:
+    """The shape of the Scale subresource, whatever it belongs to."""
+    return _built_in("autoscaling", "scale")
+
+
+@cache
+def _built_in(group: str, plural: str) -> Shape:
+    named = _columns().get((group, plural))
+    cells = _ROWS.get((group, plural))
+    if named is None or cells is None:
+        named, cells = _PLAIN, _plain
+    definitions = [_definition(line) for line in named]
+    return Shape(definitions, cells, None if cells in (_plain, *cluster.GENERIC) else [])
+
+
+@cache
+def _columns() -> dict[tuple[str, str], list[str]]:
+    text = resources.files(__package__).joinpath("columns.txt").read_text()
+    found: dict[tuple[str, str], list[str]] = {}
+    columns: list[str] = []
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith(" "):
+            columns.append(line.strip())
+        else:
+            plural, _, group = line.partition(".")
+            columns = found[group, plural] = []
+    return found
+
+
+def _definition(line: str) -> Document:
+    head, colon, described = line.partition(":")
+    marks = head[: len(head) - len(head.lstrip(_MARKS))]
+    name = head.lstrip(_MARKS)
     return {
         "name": name,
         "type": next((_TYPES[m] for m in marks if m in _TYPES), "string"),
-        "format": "name" if name == "Name" else "",
-        "description": f"{name} of the object.",
+        "format": "name" if (name == "Name" and "-" not in marks) or "+" in marks else "",
+        "description": _description(described.strip() if colon else _OWN.get(name, "")),
         "priority": 1 if "!" in marks else 0,
     }
+
+
+def _description(text: str) -> str:
+    if not text.startswith("="):
+        return text.replace("\\n", "\n")
+    definition, _, field = text[1:].rpartition(".")
+    for prefix in _PREFIXES:
+        found = schema.definitions().get(prefix + definition)
+        if found is not None:
+            return str(found["properties"][field].get("description", ""))
+    raise LookupError(f"columns.txt: no definition {definition}")
 
 
 def _plain(shown: Document, at: float) -> list[Any]:

@@ -50,9 +50,16 @@ def _node(shown: Document, now: float) -> list[Any]:
         by_type.get("InternalIP") or NONE,
         by_type.get("ExternalIP") or NONE,
         info.get("osImage") or UNKNOWN,
-        info.get("kernelVersion") or UNKNOWN,
+        _kernel(info),
         info.get("containerRuntimeVersion") or UNKNOWN,
     ]
+
+
+def _kernel(info: Document) -> str:
+    version = info.get("kernelVersion")
+    if not version:
+        return UNKNOWN
+    return f"{version} ({info['architecture']})" if info.get("architecture") else str(version)
 
 
 def _node_status(shown: Document) -> str:
@@ -153,14 +160,18 @@ def _endpoint_slice(shown: Document, now: float) -> list[Any]:
 
 
 def _event(shown: Document, now: float) -> list[Any]:
-    about = _part(shown, "involvedObject")
-    source = _part(shown, "source")
+    # The same object has other names for some fields in events.k8s.io.
+    about = shown.get("involvedObject") or _part(shown, "regarding")
+    source = shown.get("source") or _part(shown, "deprecatedSource")
     series = _part(shown, "series")
-    first = shown.get("firstTimestamp") or shown.get("eventTime")
-    last = series.get("lastObservedTime") or shown.get("lastTimestamp") or first
+    times = [shown.get(f) or shown.get(f"deprecated{f[0].upper()}{f[1:]}") for f in _TIMES]
+    first = times[0] or shown.get("eventTime")
+    last = series.get("lastObservedTime") or times[1] or first
     names = [source.get("component"), source.get("host")]
     if not names[0]:
-        names = [shown.get("reportingComponent"), shown.get("reportingInstance")]
+        reporter = shown.get("reportingComponent") or shown.get("reportingController")
+        names = [reporter, shown.get("reportingInstance")]
+    count = series.get("count") or shown.get("count") or shown.get("deprecatedCount") or 1
     return [
         age(last, now),
         shown.get("type", ""),
@@ -168,11 +179,14 @@ def _event(shown: Document, now: float) -> list[Any]:
         f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
         about.get("fieldPath", ""),
         ", ".join(str(n) for n in names if n),
-        str(shown.get("message", "")).strip(),
+        str(shown.get("message") or shown.get("note") or "").strip(),
         age(first, now),
-        series.get("count") or shown.get("count") or 1,
+        count,
         _name(shown),
     ]
+
+
+_TIMES = ("firstTimestamp", "lastTimestamp")
 
 
 def _lease(shown: Document, now: float) -> list[Any]:
@@ -301,62 +315,28 @@ def _quota(shown: Document, now: float) -> list[Any]:
 
 
 _RBAC = "rbac.authorization.k8s.io"
-_BINDING = "Name | Role | Age | !Users | !Groups | !ServiceAccounts"
 
-ROWS: dict[tuple[str, str], tuple[str, Callable[[Document, float], list[Any]]]] = {
-    ("", "namespaces"): ("Name | Status | Age", _namespace),
-    ("", "nodes"): (
-        "Name | Status | Roles | Age | Version | !Internal-IP | !External-IP | !OS-Image"
-        " | !Kernel-Version | !Container-Runtime",
-        _node,
-    ),
-    ("", "configmaps"): ("Name | Data | Age", _config_map),
-    ("", "secrets"): ("Name | Type | Data | Age", _secret),
-    ("", "serviceaccounts"): ("Name | Age", _named),
-    ("", "services"): (
-        "Name | Type | Cluster-IP | External-IP | Port(s) | Age | !Selector",
-        _service,
-    ),
-    ("", "endpoints"): ("Name | Endpoints | Age", _endpoints),
-    ("", "events"): (
-        "Last Seen | Type | Reason | Object | !Subobject | !Source | Message | !First Seen"
-        " | !Count | !Name",
-        _event,
-    ),
-    ("", "persistentvolumes"): (
-        "Name | Capacity | Access Modes | Reclaim Policy | Status | Claim | StorageClass"
-        " | VolumeAttributesClass | Reason | Age | !VolumeMode",
-        _volume,
-    ),
-    ("", "persistentvolumeclaims"): (
-        "Name | Status | Volume | Capacity | Access Modes | StorageClass"
-        " | VolumeAttributesClass | Age | !VolumeMode",
-        _claim,
-    ),
-    ("", "resourcequotas"): ("Name | Request | Limit | Age", _quota),
-    ("coordination.k8s.io", "leases"): ("Name | Holder | Age", _lease),
-    ("discovery.k8s.io", "endpointslices"): (
-        "Name | AddressType | Ports | Endpoints | Age",
-        _endpoint_slice,
-    ),
-    ("networking.k8s.io", "ingresses"): (
-        "Name | Class | Hosts | Address | Ports | Age",
-        _ingress,
-    ),
-    ("networking.k8s.io", "ingressclasses"): (
-        "Name | Controller | Parameters | Age",
-        _ingress_class,
-    ),
-    ("networking.k8s.io", "networkpolicies"): ("Name | Pod-Selector | Age", _network_policy),
-    ("node.k8s.io", "runtimeclasses"): ("Name | Handler | Age", _runtime_class),
-    (_RBAC, "clusterrolebindings"): (_BINDING, _binding),
-    (_RBAC, "rolebindings"): (_BINDING, _binding),
-    ("scheduling.k8s.io", "priorityclasses"): (
-        "Name | #Value | ?Global-Default | Age | PreemptionPolicy",
-        _priority_class,
-    ),
-    ("storage.k8s.io", "storageclasses"): (
-        "Name | Provisioner | ReclaimPolicy | VolumeBindingMode | AllowVolumeExpansion | Age",
-        _storage_class,
-    ),
+ROWS: dict[tuple[str, str], Callable[[Document, float], list[Any]]] = {
+    ("", "namespaces"): _namespace,
+    ("", "nodes"): _node,
+    ("", "configmaps"): _config_map,
+    ("", "secrets"): _secret,
+    ("", "serviceaccounts"): _named,
+    ("", "services"): _service,
+    ("", "endpoints"): _endpoints,
+    ("", "events"): _event,
+    ("events.k8s.io", "events"): _event,
+    ("", "persistentvolumes"): _volume,
+    ("", "persistentvolumeclaims"): _claim,
+    ("", "resourcequotas"): _quota,
+    ("coordination.k8s.io", "leases"): _lease,
+    ("discovery.k8s.io", "endpointslices"): _endpoint_slice,
+    ("networking.k8s.io", "ingresses"): _ingress,
+    ("networking.k8s.io", "ingressclasses"): _ingress_class,
+    ("networking.k8s.io", "networkpolicies"): _network_policy,
+    ("node.k8s.io", "runtimeclasses"): _runtime_class,
+    (_RBAC, "clusterrolebindings"): _binding,
+    (_RBAC, "rolebindings"): _binding,
+    ("scheduling.k8s.io", "priorityclasses"): _priority_class,
+    ("storage.k8s.io", "storageclasses"): _storage_class,
 }

@@ -12,9 +12,6 @@ from motley.lib.clock import parse_rfc3339
 
 Document = dict[str, Any]
 
-COLUMNS = (
-    "Name | Ready | Status | Restarts | Age | !IP | !Node | !Nominated Node | !Readiness Gates"
-)
 NONE = "<none>"
 
 

@@ -56,6 +56,16 @@ def _replica_set(shown: Document, now: float) -> list[Any]:
     ]
 
 
+def _replication_controller(shown: Document, now: float) -> list[Any]:
+    *cells, _ = _replica_set({**shown, "spec": {**(shown.get("spec") or {}), "selector": {}}}, now)
+    return [*cells, _labels((shown.get("spec") or {}).get("selector"))]
+
+
+def _pod_template(shown: Document, now: float) -> list[Any]:
+    metadata = (shown.get("template") or {}).get("metadata") or {}
+    return [_name(shown), *_template(shown), _labels(metadata.get("labels"))]
+
+
 def _stateful_set(shown: Document, now: float) -> list[Any]:
     spec, state = shown.get("spec") or {}, shown.get("status") or {}
     ready = f"{state.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
@@ -167,36 +177,15 @@ def _disruption_budget(shown: Document, now: float) -> list[Any]:
     ]
 
 
-ROWS: dict[tuple[str, str], tuple[str, Callable[[Document, float], list[Any]]]] = {
-    ("apps", "deployments"): (
-        "Name | Ready | Up-to-date | Available | Age | !Containers | !Images | !Selector",
-        _deployment,
-    ),
-    ("apps", "replicasets"): (
-        "Name | #Desired | #Current | #Ready | Age | !Containers | !Images | !Selector",
-        _replica_set,
-    ),
-    ("apps", "statefulsets"): ("Name | Ready | Age | !Containers | !Images", _stateful_set),
-    ("apps", "daemonsets"): (
-        "Name | #Desired | #Current | #Ready | #Up-to-date | #Available | Node Selector | Age"
-        " | !Containers | !Images | !Selector",
-        _daemon_set,
-    ),
-    ("apps", "controllerrevisions"): (
-        "Name | Controller | Revision | Age",
-        _controller_revision,
-    ),
-    ("batch", "jobs"): (
-        "Name | Status | Completions | Duration | Age | !Containers | !Images | !Selector",
-        _job,
-    ),
-    ("batch", "cronjobs"): (
-        "Name | Schedule | Timezone | ?Suspend | #Active | Last Schedule | Age"
-        " | !Containers | !Images | !Selector",
-        _cron_job,
-    ),
-    ("policy", "poddisruptionbudgets"): (
-        "Name | Min Available | Max Unavailable | #Allowed Disruptions | Age",
-        _disruption_budget,
-    ),
+ROWS: dict[tuple[str, str], Callable[[Document, float], list[Any]]] = {
+    ("", "podtemplates"): _pod_template,
+    ("", "replicationcontrollers"): _replication_controller,
+    ("apps", "deployments"): _deployment,
+    ("apps", "replicasets"): _replica_set,
+    ("apps", "statefulsets"): _stateful_set,
+    ("apps", "daemonsets"): _daemon_set,
+    ("apps", "controllerrevisions"): _controller_revision,
+    ("batch", "jobs"): _job,
+    ("batch", "cronjobs"): _cron_job,
+    ("policy", "poddisruptionbudgets"): _disruption_budget,
 }

@@ -2,14 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from motley.api import codec, scheme
-from motley.apiserver import body, negotiate, tables
+from motley.apiserver import body, negotiate, protobuf, tables, versions
 from motley.apiserver.answer import Answer
 from motley.apiserver.authn import User
+from motley.apiserver.crds.shown import value as shown_value
+from motley.apiserver.options import MANAGER_MAX_BYTES, WriteOptions
 from motley.apiserver.request import RequestInfo
 from motley.apiserver.writer import Written
 
@@ -46,16 +47,18 @@ class Call:
             return None
         return body.plain(self.content_type, raw, "DeleteOptions", "v1")
 
+    def manager(self, options: WriteOptions) -> str:
+        """Who becomes the owner of what this request changes."""
+        return options.field_manager or _manager_of(self.headers.get("user-agent", ""))
+
     def answer(self, value: bytes, code: int = 200, warnings: list[str] | None = None) -> Answer:
         """One object, from its stored bytes, in the form the client wants."""
+        kind = versions.tabled(self.kind) if self.wanted.transform else self.kind
+        value = shown_value(kind, value)
         if not self.wanted.transform and self.wanted.media_type == negotiate.JSON:
             return Answer(value, code, warnings=warnings or ())
-        shown: Any = codec.decode(value)
-        if self.wanted.transform == "Table":
-            include = self.info.query.text("includeObject")
-            shown = tables.of_object(self.kind, shown, include, self.wanted.version)
-        elif self.wanted.transform.startswith("PartialObjectMetadata"):
-            shown = tables.partial(shown, self.wanted.version)
+        include = self.info.query.text("includeObject")
+        shown = tables.transformed(kind, codec.decode(value), self.wanted, include)
         return in_media_type(shown, self.wanted.media_type, code, warnings)
 
     def answer_written(self, written: Written, warnings: list[str], code: int = 200) -> Answer:
@@ -63,11 +66,29 @@ class Call:
         return self.answer(written.value, code, [*warnings, *written.warnings])
 
 
+@lru_cache(maxsize=1024)
+def _manager_of(user_agent: str) -> str:
+    """A client that names no manager goes by its program: `kubectl/v1.32 (linux)` is `kubectl`."""
+    found = ""
+    for char in user_agent.partition("/")[0]:
+        if not char.isprintable():
+            continue
+        if len((found + char).encode()) > MANAGER_MAX_BYTES:
+            break
+        found += char
+    return found
+
+
 def in_media_type(
     shown: Any, media_type: str, code: int = 200, warnings: list[str] | None = None
 ) -> Answer:
-    """A document as JSON or YAML."""
+    """A document as JSON, YAML or protobuf; 406 when it has no protobuf form."""
+    if media_type == negotiate.PROTOBUF:
+        raw = protobuf.encode(shown)
+        if raw is None:
+            raise negotiate.not_acceptable()
+        return Answer(raw, code, negotiate.PROTOBUF, {}, warnings or ())
     if media_type == negotiate.YAML:
-        text: str = yaml.dump(shown, Dumper=yaml.CSafeDumper, allow_unicode=True)
+        text = codec.encode_yaml(shown)
         return Answer(text.encode(), code, negotiate.YAML, {}, warnings or ())
     return Answer(codec.encode(shown), code, warnings=warnings or ())

@@ -1,5 +1,6 @@
 """POST on a collection: create an object."""
 
+from motley.api import advice
 from motley.apiserver import body
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
@@ -12,5 +13,8 @@ async def handle(core: Core, call: Call) -> Answer:
     options = write_options(call.info.query, "CreateOptions")
     raw = await call.body()
     new, warnings = body.read(call.kind, call.content_type, raw, options.field_validation)
-    written = await core.writer.create(call.kind, call.namespace, new, dry_run=options.dry_run)
+    written = await core.writer.create(
+        call.kind, call.namespace, new, manager=call.manager(options), dry_run=options.dry_run
+    )
+    warnings += advice.of(call.kind, new)
     return call.answer_written(written, warnings, 201)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from motley.api import scheme, status
-from motley.apiserver import answer, deletion, document
+from motley.api import advice, scheme, status
+from motley.apiserver import answer, deletion, document, versions
 from motley.apiserver.admission import Change
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
@@ -18,6 +18,8 @@ _RACES = 12
 async def handle(core: Core, call: Call) -> Answer:
     """200 with a Status, or with the object where it lives on (or its kind shows it)."""
     options = delete_options(call.info.query, await call.options_body())
+    if call.kind.kind == "Job" and options.says_nothing_of_dependents:
+        answer.warn([advice.KEPT_PODS])
     written, uid = await remove(core, call.kind, call.namespace, call.info.name, options)
     if written.removed and not deletion.answers_whole(call.kind):
         return answer.of(success(call.kind, call.info.name, uid), 200, written.warnings)
@@ -29,6 +31,9 @@ async def remove(
 ) -> tuple[Written, str]:
     """Delete one object; the outcome and the uid of what was deleted."""
     record = await core.store.get(kind.key(namespace, name))
+    if record is None:
+        raise status.not_found(kind.group, kind.plural, name)
+    kind = versions.tabled(kind)
     for _ in range(_RACES):
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
@@ -57,7 +62,8 @@ async def _remove(
     dry_run = bool(options.dry_run)
     new = None if plan.remove else plan.document
     change = Change("delete", kind, namespace, name, new, stored, "", dry_run)
-    async with core.writer.admission.admitted(change):
+    async with core.writer.admission.admitted(change) as validate:
+        await validate()
         if plan.remove:
             shown = plan.document if kind.plural == "pods" else stored
             value = document.encode(kind, shown)

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from motley.api import codec, status
-from motley.apiserver import attributes, document, tables
+from motley.apiserver import attributes, document, tables, versions
 from motley.apiserver.answer import Answer
 from motley.apiserver.attributes import Matcher
 from motley.apiserver.caches import too_large_version
 from motley.apiserver.core import Core
+from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call, in_media_type
 from motley.store.contract import Ahead, Compacted, Record, Revision
@@ -149,18 +150,34 @@ def _read_token(text: str) -> _Token:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         token = _decode_token(raw)
     except (ValueError, msgspec.MsgspecError) as error:
+        problem = _base64_problem(text) or str(error)
         raise status.BadRequest(
-            f"invalid continue token: continue key is not valid: {error}"
+            f"invalid continue token: continue key is not valid: {problem}"
         ) from None
     if token.v != _TOKEN_VERSION or token.rv <= 0 or not token.start:
         raise status.BadRequest("invalid continue token: continue key is not valid")
     return token
 
 
+def _base64_problem(text: str) -> str:
+    """Where a text stops being base64; empty when it is."""
+    wrong = next(
+        (i for i, c in enumerate(text) if not (c.isascii() and (c.isalnum() or c in "-_"))), None
+    )
+    if wrong is None and len(text) % 4 == 1:  # six bits are no byte
+        wrong = len(text) - 1
+    return "" if wrong is None else f"illegal base64 data at input byte {wrong}"
+
+
 def render(call: Call, page: Page) -> Answer:
     """The page in the form the client wants."""
     kind, wanted = call.kind, call.wanted
+    tables.check_list_form(kind, wanted)
     values = [record.value for record in page.records]
+    if wanted.transform:
+        kind = versions.tabled(kind)
+    if kind.definition is not None or kind.stored_as is not None:
+        values = [shown_value(kind, value) for value in values]
     if not wanted.transform:
         body = document.list_body(
             kind, values, page.revision, next_page=page.next_page, remaining=page.remaining

@@ -1,4 +1,4 @@
-"""PATCH on an object: JSON patch, merge patch or strategic merge patch.
+"""PATCH on an object: JSON patch, merge patch, strategic merge patch, or an apply.
 
 The patch is applied to the latest state and written with compare-and-swap; when somebody else
 was quicker it is applied again to what they left, as Kubernetes does.
@@ -15,6 +15,7 @@ from motley.apiserver import body, negotiate
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.options import write_options
+from motley.apiserver.verbs import apply as apply_config
 from motley.apiserver.verbs.call import Call
 from motley.apiserver.writer import metadata_of
 
@@ -30,7 +31,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 async def handle(core: Core, call: Call) -> Answer:
     """200 with the object as stored."""
     media_type = negotiate.content_type(call.content_type)
-    check_media_type(media_type)
+    if media_type == APPLY_PATCH:
+        return await apply_config.handle(core, call)
+    check_media_type(media_type, call.kind)
     options = write_options(call.info.query, "PatchOptions")
     apply = decode(call.kind, media_type, await call.body())
     kind, name = call.kind, call.info.name
@@ -38,7 +41,7 @@ async def handle(core: Core, call: Call) -> Answer:
 
     def modify(stored: Document) -> Document:
         version = stored["metadata"]["resourceVersion"]
-        patched = apply(stored)
+        patched = {**apply(stored)}  # a patch that changes nothing gives back what it got
         warnings[:] = check_patched(kind, patched, stored, options.field_validation)
         metadata = metadata_of(patched)
         if metadata.get("resourceVersion") == version:
@@ -51,20 +54,23 @@ async def handle(core: Core, call: Call) -> Answer:
         name,
         modify,
         subresource=call.info.subresource,
+        manager=call.manager(options),
+        is_fresh=kind.definition is None,  # custom resources are read in place
         dry_run=options.dry_run,
     )
     return call.answer_written(written, warnings)
 
 
-def check_media_type(media_type: str) -> None:
-    """415 for what is no patch, and for server-side apply, which comes later."""
-    if media_type == APPLY_PATCH:
+def check_media_type(media_type: str, kind: scheme.Kind | None = None) -> None:
+    """415 for what is no patch, and for a patch whose rules the kind's schema cannot give."""
+    if kind is not None and kind.definition is not None and media_type == STRATEGIC_PATCH:
         raise status.UnsupportedMediaType(
-            "415: server-side apply is not supported yet: "
-            "use client-side apply (kubectl apply without --server-side)"
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, "
+            "application/apply-patch+yaml"
         )
     if media_type not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
-        raise status.UnsupportedMediaType("415: Unsupported Media Type")
+        raise status.UnsupportedMediaType("415: Unsupported Media Type", details={})
 
 
 def decode(kind: scheme.Kind, media_type: str, raw: bytes) -> Apply:
@@ -114,6 +120,11 @@ def check_patched(
         raise status.invalid("", "", "", [cause]) from None
     metadata = metadata_of(patched)
     name, namespace = stored["metadata"].get("name"), stored["metadata"].get("namespace")
+    if not metadata.get("name"):
+        raise status.BadRequest(
+            f"the name of the object ({name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
     if metadata.get("name") != name:
         raise status.BadRequest(
             f"the name of the object ({metadata.get('name')}) does not match the name on the URL "

@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from motley.api import codec, scheme, status
-from motley.apiserver import attributes, document, negotiate, tables
+from motley.apiserver import attributes, document, negotiate, tables, versions
 from motley.apiserver.answer import Stream
 from motley.apiserver.attributes import Attributes, Matcher
 from motley.apiserver.core import Core
+from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call
 from motley.lib.clock import Clock
-from motley.store.contract import Compacted, Revision
+from motley.store.contract import Closed, Compacted, Revision
 from motley.store.watchcache import CachedEvent, Cursor
 
 # A minute, as kube-apiserver; half an hour at least, so that watchers do not come back together.
@@ -72,7 +73,7 @@ class Watcher:
         elif initial:
             cache = await core.caches.not_older_than(kind, Revision(version))
         else:
-            cache = core.caches[kind]
+            cache = await core.caches.of(kind)
         first: list[bytes] | None = None
         after = Revision(version) if version else cache.revision
         if initial or (initial is None and not version):
@@ -117,6 +118,8 @@ class Watcher:
             except Compacted as gone:
                 yield _error(gone, cursor.revision)
                 return
+            except Closed:
+                return  # the resource itself is gone: its definition was deleted
             yield b"".join([self._line(event) for event in events if event.revision > after])
 
     def _change(self, event: Event) -> str:
@@ -177,6 +180,13 @@ def _encoder(call: Call) -> tuple[Encode, str]:
             return _line(change, codec.encode(shown))
 
         return partial, f"partial {wanted.version} "
+    if call.kind.definition is not None or call.kind.stored_as is not None:
+        kind = call.kind
+
+        def convert(change: str, value: bytes) -> bytes:
+            return _line(change, value if change == "BOOKMARK" else shown_value(kind, value))
+
+        return convert, f"{kind.api_version} "
     return _line, ""
 
 
@@ -190,7 +200,7 @@ def _table_encoder(call: Call) -> tuple[Encode, str]:
     kubectl takes columns from any table, so every line of this shared form carries them.
     """
     include = call.info.query.text("includeObject")
-    kind: scheme.Kind = call.kind
+    kind: scheme.Kind = versions.tabled(call.kind)
     version = call.wanted.version
     tables.of_list(kind, [], include, version)  # a wrong `includeObject` is refused before it runs
 

@@ -63,6 +63,12 @@ def of(
                 files |= _select(f'secret "{ref.name}"', found, ref.items, mode, ref.optional)
             if part.downward_api is not None:
                 files |= _downward(part.downward_api, pod, facts, allocatable, mode)
+            if (wanted := part.service_account_token) is not None:
+                token = lookup.token(wanted.audience, wanted.expiration_seconds)
+                if token is None:
+                    account = pod.spec.service_account_name or "default"
+                    raise ConfigError(f'no token of service account "{account}" yet')
+                files[_safe(wanted.path)] = File(token.encode(), mode)
         return files
     return None
 

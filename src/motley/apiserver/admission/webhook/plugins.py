@@ -1,0 +1,182 @@
+"""MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+
+Mutating webhooks are asked one after the other and see each other's changes; one that says
+`reinvocationPolicy: IfNeeded` is asked once more when somebody changed the object after it.
+Validating webhooks are asked at the same time: none of them can change anything.
+
+Invariant: a webhook that cannot be reached refuses the write (`Fail`) or is as good as absent
+(`Ignore`); a dry run never reaches one that has side effects.
+"""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from motley.api import codec, defaults, names, status
+from motley.api.cel import CelError
+from motley.api.patch import json as json_patch
+from motley.apiserver import document
+from motley.apiserver.admission import review
+from motley.apiserver.admission.change import Change, interest
+from motley.apiserver.admission.lookup import Lookup, kind_of
+from motley.apiserver.admission.matching import CONFIGURATION
+from motley.apiserver.admission.policy.mutating import replace
+from motley.apiserver.admission.webhook import verdict
+from motley.apiserver.admission.webhook.caller import Caller, CallFailed
+from motley.apiserver.admission.webhook.configuration import Webhook, Webhooks
+from motley.apiserver.admission.webhook.verdict import Verdict
+from motley.lib import journal
+
+Document = dict[str, Any]
+
+log = journal.get(__name__)
+
+
+class _Asking:
+    """What both plugins do: choose, ask, and judge failures."""
+
+    def __init__(self, lookup: Lookup, caller: Caller, rng: Random, plural: str) -> None:
+        self._lookup = lookup
+        self._caller = caller
+        self._rng = rng
+        self._webhooks = Webhooks(lookup, kind_of(CONFIGURATION, plural))
+
+    async def wanting(self, change: Change) -> list[Webhook]:
+        """Who wants to see a write; its conditions are asked when its turn comes."""
+        current = await self._webhooks.current()
+        return [w for w in current if await w.wants(change, self._lookup)] if current else []
+
+    async def ask(self, webhook: Webhook, change: Change) -> Verdict | None:
+        """The verdict; None when the webhook does not matter. Raises ApiError."""
+        try:
+            if not webhook.is_meant(_values(change)):
+                return None
+        except CelError as error:
+            self._failed(webhook, f"matchConditions: {error}")
+            return None
+        if change.dry_run and not webhook.may_run_dry:
+            raise status.BadRequest(f'admission webhook "{webhook.name}" does not support dry run')
+        uid = names.new_uid(self._rng)
+        request = {
+            "uid": uid,
+            **review.about(change),
+            "object": review.new_object(change),
+            "oldObject": review.old_object(change),
+        }
+        asked = {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": request,
+        }
+        try:
+            found = verdict.read(await self._caller.call(webhook, asked), uid)
+        except CallFailed as problem:
+            self._failed(webhook, str(problem))
+            return None
+        change.warnings += found.warnings
+        if not found.allowed:
+            raise verdict.refusal(webhook.name, found.result)
+        return found
+
+    @staticmethod
+    def _failed(webhook: Webhook, problem: str) -> None:
+        text = f'failed calling webhook "{webhook.name}": {problem}'
+        if webhook.ignores_failure:
+            log.warning("webhook failed and is ignored", webhook=webhook.name, problem=problem)
+            return
+        raise status.InternalError(
+            f"Internal error occurred: {text}", details={"causes": [{"message": text}]}
+        )
+
+
+def _values(change: Change) -> Document:
+    return {
+        "object": review.new_object(change),
+        "oldObject": review.old_object(change),
+        "request": review.about(change),
+    }
+
+
+class MutatingAdmissionWebhook:
+    """Lets webhooks change objects."""
+
+    name = "MutatingAdmissionWebhook"
+    interests = (interest("create update delete", subresources="*"),)
+
+    def __init__(self, lookup: Lookup, caller: Caller, rng: Random) -> None:
+        self._asking = _Asking(lookup, caller, rng, "mutatingwebhookconfigurations")
+
+    async def mutate(self, change: Change) -> bool:
+        """Ask everybody; True when the object was changed and others should look again."""
+        wanting = await self._asking.wanting(change)
+        if not wanting:
+            return False
+        # What each webhook left behind, to know in the second round who has seen the latest.
+        left: dict[str, bytes] | None = change.notes.get(self.name)
+        first_round = left is None
+        left = change.notes.setdefault(self.name, {})
+        changed = False
+        for webhook in wanting:
+            if not first_round:
+                seen = left.get(webhook.identity)
+                if not webhook.again or seen is None or seen == codec.encode(change.new):
+                    continue
+            found = await self._asking.ask(webhook, change)
+            if found is None:
+                continue
+            if found.patch and change.verb != "delete":
+                changed = self._patch(webhook, change, found.patch) or changed
+            left[webhook.identity] = codec.encode(change.new)
+        return changed and first_round
+
+    @staticmethod
+    def _patch(webhook: Webhook, change: Change, patch: list[Any]) -> bool:
+        assert change.new is not None
+        before = document.copy(change.new)
+        try:
+            after = json_patch.apply(review.shown(change, before), patch)
+            if not isinstance(after, dict):
+                raise status.BadRequest("the patched document is no object")
+        except status.ApiError as error:
+            raise status.InternalError(
+                f'Internal error occurred: failed calling webhook "{webhook.name}": '
+                f"applying its patch failed: {error.message}"
+            ) from None
+        for field in ("kind", "apiVersion"):
+            if field not in before:
+                after.pop(field, None)
+        replace(change.new, after)
+        defaults.apply(change.kind, change.new)
+        return change.new != before
+
+
+class ValidatingAdmissionWebhook:
+    """Lets webhooks refuse objects."""
+
+    name = "ValidatingAdmissionWebhook"
+    interests = (interest("create update delete", subresources="*"),)
+
+    def __init__(self, lookup: Lookup, caller: Caller, rng: Random) -> None:
+        self._asking = _Asking(lookup, caller, rng, "validatingwebhookconfigurations")
+
+    async def validate(self, change: Change) -> None:
+        """Ask everybody at once; of several refusals the first webhook's is told."""
+        wanting = await self._asking.wanting(change)
+        if not wanting:
+            return
+        refusals: dict[int, status.ApiError] = {}
+
+        async def ask(at: int, webhook: Webhook) -> None:
+            try:
+                await self._asking.ask(webhook, change)
+            except status.ApiError as error:
+                refusals[at] = error
+
+        if len(wanting) == 1:
+            await ask(0, wanting[0])
+        else:
+            async with asyncio.TaskGroup() as group:
+                for at, webhook in enumerate(wanting):
+                    group.create_task(ask(at, webhook))
+        if refusals:
+            raise refusals[min(refusals)]
