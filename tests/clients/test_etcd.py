@@ -31,13 +31,17 @@ def etcd(tmp_path):
         server.kill()
 
 
+ISSUING = threading.Lock()  # a watching thread asks beside the test
+
+
 def request(server, method, path, body=None, timeout=20):
     """One request with an administrator's certificate."""
     context = ssl.create_default_context(cafile=str(server.directory / "pki/ca.crt"))
     certificate = server.directory / "test-client.pem"
-    if not certificate.exists():
-        pair = tls.issue_client(tls.load(server.directory), "test", ("system:masters",))
-        certificate.write_bytes(b"".join(pair))
+    with ISSUING:
+        if not certificate.exists():
+            pair = tls.issue_client(tls.load(server.directory), "test", ("system:masters",))
+            certificate.write_bytes(b"".join(pair))
     context.load_cert_chain(certificate)
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
@@ -71,7 +75,7 @@ def names(server):
 def follow(server, version, seen):
     """Put the names of a watch's events into a queue until it ends; from a thread."""
     path = f"{CONFIGMAPS}?watch=true&resourceVersion={version}&timeoutSeconds=120"
-    cut_off = (OSError, http.client.HTTPException)  # the server may be killed in the end
+    cut_off = (http.client.IncompleteRead, TimeoutError, ConnectionError)  # killed in the end
     with contextlib.suppress(*cut_off), request(server, "GET", path, timeout=60) as stream:
         for line in stream:
             event = json.loads(line)

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 
 import uvicorn
 
@@ -136,7 +136,9 @@ async def assemble(
     clock: Clock = SYSTEM,
 ) -> AsyncIterator[App]:
     """The application over an open store, with its background work running."""
-    rng = SystemRandom()
+    # Uids, name suffixes and addresses must be unique, not secret: seeded from the system once,
+    # because asking it each time is a system call for every object.
+    rng = Random(SystemRandom().getrandbits(256))
     motleyio.install()
     caches = Caches(store, clock)
     access = _access(config, store, caches, pki, tokens, clock)
