@@ -6,7 +6,8 @@ from /proc: what the load client costs does not count, and they repeat better th
 
   --kload FILE     let kload, a load client in Go, make the load: it can drive both servers harder
                    than the client built in here, and costs them less of the machine
-  --peer-bin DIR   also measure kube-apiserver and etcd from this directory
+  --peer-bin DIR   also measure kube-apiserver and etcd from this directory, and say how many times
+                   the peer's each figure is (`.ratio`)
   --server NAME    only `motley` or only `peer`
 """
 
@@ -237,11 +238,14 @@ class Bench:
             self.add(f"watch.{watchers}.p50", seen.p50_ms, "ms", detail)
             self.add(f"watch.{watchers}.p99", seen.p99_ms, "ms", detail)
 
-    def lists(self, size: int, times: int) -> None:
-        """Lists of a namespace with that many pods, one after the other."""
-        seen = self.load.list(f"list{size}", times, 1)
-        self.add(f"list.{size}.p50", seen.p50_ms, "ms", "whole, JSON, not compressed")
-        self.add(f"list.{size}.p99", seen.p99_ms, "ms", f"of {times}")
+    def lists(self, size: int, times: int, clients: int = 1) -> None:
+        """Lists of a namespace with that many pods; each client asks again when it has one."""
+        name = f"list.{size}" if clients == 1 else f"list.{size}.{clients}"
+        with self.charged(name, times):
+            seen = self.load.list(f"list{size}", times, clients)
+        detail = f"whole, JSON, not compressed, {clients} clients"
+        self.add(f"{name}.p50", seen.p50_ms, "ms", detail)
+        self.add(f"{name}.p99", seen.p99_ms, "ms", f"of {times}")
 
     def everything(self) -> None:
         """All that needs a server of little history."""
@@ -253,6 +257,7 @@ class Bench:
         self.lists(1000, 20 if quick else 100)
         self.load.create(self.namespace("list5000"), "p", 5000, 32)
         self.lists(5000, 10 if quick else 50)
+        self.lists(5000, 16 if quick else 80, clients=8)
 
     def growth(self, levels: Sequence[int]) -> None:
         """What the server needs, and what a create costs, with few and with many pods stored."""
@@ -288,6 +293,20 @@ def measure(options: argparse.Namespace, report: figures.Report) -> None:
                 bench(server).everything()
             with started(name) as server:
                 bench(server).growth((1000, 10_000) if report.quick else (1000, 10_000, 100_000))
+    compare(report)
+
+
+def compare(report: figures.Report) -> None:
+    """How many times the peer each figure is, where both were measured in this run.
+
+    More is better for rates (`/s`), less for everything else.
+    """
+    known = {figure.name: figure for figure in report.figures}
+    for name, figure in known.items():
+        theirs = known.get(f"api.peer.{name.removeprefix('api.')}")
+        if theirs is not None and theirs.value:
+            values = f"{figure.value:.4g} to {theirs.value:.4g} {figure.unit}"
+            report.add(f"{name}.ratio", figure.value / theirs.value, "x", values)
 
 
 def arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

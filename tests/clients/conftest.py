@@ -200,6 +200,16 @@ def make_server(tmp_path) -> Iterator[Any]:
         running.kill()
 
 
+@pytest.fixture
+def kubectl_on(kubectl_binary, tmp_path) -> Any:
+    """Makes a kubectl on a server of the test's own, by its kubeconfig or another one."""
+
+    def make(server: Server, kubeconfig: Path | None = None) -> Kubectl:
+        return Kubectl(kubectl_binary, kubeconfig or server.kubeconfig, tmp_path)
+
+    return make
+
+
 _names = iter(range(1_000_000))
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
 import pytest
@@ -52,6 +53,16 @@ def request(server, method, path, body=None, timeout=20):
 def ask(server, method, path, body=None):
     with request(server, method, path, body) as reply:
         return json.load(reply)
+
+
+def answered(server, method, path, body):
+    """The code of a request, whichever it is."""
+    try:
+        with request(server, method, path, body) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
 
 
 def refused(server, method, path, body):
@@ -125,6 +136,59 @@ def test_two_servers_over_one_etcd_are_one_api_that_survives_etcds_restart(make_
     assert two.kill(signal.SIGTERM) == 0
     watching.join(10)
     assert not watching.is_alive()
+
+
+SERVICES = "/api/v1/namespaces/default/services"
+ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
+
+
+def service(name, **spec):
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+def test_servers_over_one_etcd_never_give_out_an_address_or_a_port_twice(
+    make_server, etcd, kubectl_on
+):
+    options = ("--etcd-servers", etcd.url, "--service-cluster-ip-range", "10.96.0.0/24")
+    servers = [make_server("etcd", *options) for _ in range(2)]
+    request(servers[0], "GET", "/version").close()  # makes the certificates
+    request(servers[1], "GET", "/version").close()
+
+    def make(number):
+        kind = ("NodePort", "ClusterIP")[number % 3 == 0]
+        return ask(servers[number % 2], "POST", SERVICES, service(f"s{number}", type=kind))
+
+    with ThreadPoolExecutor(16) as pool:
+        made = [one["spec"] for one in pool.map(make, range(200))]
+        addresses = {spec["clusterIP"] for spec in made}
+        assert len(addresses) == 200
+        ports = [p["nodePort"] for spec in made for p in spec["ports"] if "nodePort" in p]
+        assert len(ports) == len(set(ports)) == 133
+
+        # Of those who ask for one address one gets it, whoever they ask.
+        def clash(number):
+            body = service(f"c{number}", clusterIP="10.96.0.10")
+            return answered(servers[number % 2], "POST", SERVICES, body)
+
+        assert sorted(pool.map(clash, range(10))) == [201] + [422] * 9
+
+        listed = {i["metadata"]["name"] for i in ask(servers[1], "GET", ADDRESSES)["items"]}
+        assert listed == addresses | {"10.96.0.1", "10.96.0.10"}
+        kubectl = kubectl_on(servers[0])
+        shown = kubectl("get", "ipaddresses", "10.96.0.1").out.splitlines()
+        assert shown[0].split() == ["NAME", "PARENTREF"]
+        assert shown[1].split()[:2] == ["10.96.0.1", "services/default/kubernetes"]
+        shown = kubectl("get", "servicecidrs").out.splitlines()
+        assert shown[0].split() == ["NAME", "CIDRS", "AGE"]
+        assert shown[1].split()[:2] == ["kubernetes", "10.96.0.0/24"]
+
+        # Deleted through either, all of it is free again.
+        gone = [f"s{n}" for n in range(200)]
+        list(pool.map(lambda n: ask(servers[len(n) % 2], "DELETE", f"{SERVICES}/{n}"), gone))
+    listed = {i["metadata"]["name"] for i in ask(servers[0], "GET", ADDRESSES)["items"]}
+    assert listed == {"10.96.0.1", "10.96.0.10"}
+    again = service("again", type="NodePort", ports=[{"port": 80, "nodePort": ports[0]}])
+    assert ask(servers[1], "POST", SERVICES, again)["spec"]["ports"][0]["nodePort"] == ports[0]
 
 
 def test_an_object_that_is_too_large_for_etcd_is_refused_as_such(make_server, etcd):

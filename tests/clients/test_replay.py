@@ -31,14 +31,14 @@ AT_LEAST = {
     "basics": (100.0, 100.0),
     "streams": (100.0, 100.0),
     "setup": (100.0, 100.0),
-    "discovery": (99.0, 85.0),
-    "admission": (99.0, 96.0),
-    "defaulting": (99.0, 93.0),
-    "patch": (94.0, 84.0),
-    "tables": (99.0, 94.0),
-    "validation": (98.5, 95.0),
-    "verbs": (98.5, 97.5),
-    "watch": (90.0, 80.0),
+    "discovery": (99.5, 95.5),
+    "admission": (99.5, 98.5),
+    "defaulting": (99.5, 97.5),
+    "patch": (96.5, 90.5),
+    "tables": (99.5, 97.0),
+    "validation": (98.7, 97.0),
+    "verbs": (99.3, 99.0),
+    "watch": (95.0, 89.0),
 }
 
 

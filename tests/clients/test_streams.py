@@ -183,6 +183,32 @@ def test_exec_passes_input(pod):
     assert pod("exec", "-i", "p", "--", "cat", stdin="one\ntwo\n").out == "one\ntwo\n"
 
 
+def test_a_policy_decides_who_gets_a_terminal(pod, agent):
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CONNECT"],
+        "resources": ["pods/exec"],
+    }
+    only_ls = f"request.namespace != '{pod.namespace}' || object.command[0] == 'ls'"
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": only_ls, "message": "ls is enough"}],
+    }
+    binding = {"policyName": "terminals", "validationActions": ["Deny"]}
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    for kind, spec in zip(kinds, (policy, binding), strict=True):
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}
+        new = {**head, "metadata": {"name": "terminals"}, "spec": spec}
+        pod("create", "-f", "-", stdin=json.dumps(new))
+
+    assert pod("exec", "p", "--", "ls").out == "hello ls\n"
+    assert "ls is enough" in pod("exec", "p", "--", "sh", fails=True).err
+    assert agent.asked[-1][1]["command"] == ["ls"]
+
+    pod("delete", *(f"{kind}/terminals" for kind in kinds))
+
+
 def test_exec_into_nothing_says_what_is_missing(pod):
     missing = pod("exec", "nope", "--", "ls", fails=True)
     wrong = pod("exec", "p", "-c", "z", "--", "ls", fails=True)

@@ -8,7 +8,8 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from motley.api import names, quantity, scheme
+from motley.api import codec, names, quantity, scheme
+from motley.lib.memo import Memo
 
 Document = dict[str, Any]
 Advice = Iterator[str]
@@ -46,7 +47,20 @@ def _pod(obj: Document) -> Advice:
             yield f'{where}: deprecated since v1.30; use the "appArmorProfile" field instead'
         elif key == _SECCOMP:
             yield f'{where}: non-functional in v1.27+; use the "seccompProfile" field instead'
-    yield from _containers(obj.get("spec") or {}, "spec")
+    yield from _pod_spec(obj.get("spec") or {})
+
+
+# Pods of one template earn the same advice, mostly none.
+_given = Memo[tuple[str, ...]](2 * 2**20)
+
+
+def _pod_spec(spec: Document) -> tuple[str, ...]:
+    looks = codec.encode(spec)
+    advice = _given.get(looks)
+    if advice is None:
+        advice = tuple(_containers(spec, "spec"))
+        _given.put(looks, advice, sum(map(len, advice)))
+    return advice
 
 
 def _containers(spec: Document, path: str) -> Advice:
@@ -83,8 +97,8 @@ def _environment(variables: Sequence[Document], where: str) -> Advice:
 
 
 def _fractions(amounts: Document, where: str) -> Advice:
-    for name in sorted(set(amounts) & set(_BYTES)):
-        if quantity.parse(amounts[name]).denominator != 1:
+    for name in sorted(amounts.keys() & _BYTES):
+        if not quantity.quantity(amounts[name]).is_whole:
             shown = f'fractional byte value "{amounts[name]}" is invalid, must be an integer'
             yield f"{where}[{name}]: {shown}"
 

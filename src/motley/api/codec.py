@@ -62,11 +62,20 @@ def decode(data: bytes | str) -> Any:
     except RecursionError:
         raise status.BadRequest("json parse error: exceeded max depth") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        problem = jsonsyntax.problem(data) or str(error)
+        problem = jsonsyntax.problem(data) or _of_content(error)
         raise status.BadRequest(f"json parse error: {problem}") from None
     if _may_be_deep(data) and _depth_exceeds(value, MAX_DEPTH):
         raise status.BadRequest("json parse error: exceeded max depth")
     return value
+
+
+def _of_content(error: Exception) -> str:
+    """What is wrong where the syntax is right: texts that are no text, numbers without end."""
+    if isinstance(error, UnicodeError):
+        return "invalid UTF-8 in string literal"
+    if "truncated" in str(error) or "surrogate" in str(error):
+        return "invalid surrogate in \\u hexadecimal character escape"
+    return str(error)
 
 
 def decode_own(data: bytes) -> Any:

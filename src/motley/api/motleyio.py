@@ -224,6 +224,22 @@ _SLURM_JOB = shapes.record(
                     "The batch script, when it is not made from the fields below."
                 ),
                 "files": {**_MAP, "description": "Files to bring along, by name."},
+                "sourcePath": shapes.text(
+                    "A file to bring along, on the machine that submits the job."
+                ),
+                "resultPath": shapes.text(
+                    "The folder on that machine for what the job has written, when it has ended."
+                ),
+                "mail": shapes.record(
+                    {
+                        "type": shapes.text(
+                            "What to write about.", enum=["begin", "end", "fail", "all"]
+                        ),
+                        "user": shapes.text("To whom, as the cluster knows its users."),
+                    },
+                    "type",
+                    "user",
+                ),
                 "filesFrom": shapes.free("A ConfigMap or Secret with files to bring along."),
                 "build": shapes.text("The command that builds the program, on the cluster."),
                 "command": shapes.text("The command that runs it."),
@@ -282,11 +298,16 @@ _ROUTE = shapes.record(
         "spec": shapes.record(
             {
                 "host": shapes.text("The name clients use.", minLength=1, maxLength=253),
+                "address": shapes.text(
+                    "The address the name leads to; one is chosen unless it is given."
+                ),
                 "paths": shapes.keyed(
                     shapes.record(
                         {
                             "path": shapes.text("The start of the path.", pattern="^/"),
-                            "service": shapes.text("The Service it leads to."),
+                            "service": shapes.text(
+                                "The Service it leads to: its name or its address."
+                            ),
                             "port": shapes.count("Its port.", minimum=1, maximum=65535),
                         },
                         "path",

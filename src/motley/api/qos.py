@@ -5,7 +5,6 @@ BestEffort: no container asks for anything. Burstable: all others.
 """
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 from motley.api import quantity
@@ -41,11 +40,11 @@ def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield container.get("resources") or {}
 
 
-def _amounts(resources: Mapping[str, Any] | None) -> dict[str, Fraction]:
+def _amounts(resources: Mapping[str, Any] | None) -> dict[str, int]:
     found = {}
     for name in _COMPUTE:
         try:
-            amount = quantity.parse((resources or {}).get(name, "0"))
+            amount = quantity.quantity((resources or {}).get(name, "0")).nano
         except ValueError:
             continue
         if amount:

@@ -37,6 +37,11 @@ class Quantity(NamedTuple):
     def __str__(self) -> str:
         return _write(self)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a number of whole units."""
+        return self.nano % _NANO == 0
+
 
 def quantity(q: str | int | float) -> Quantity:
     """The quantity that a JSON value stands for. Raises ValueError in Kubernetes' words."""

@@ -18,6 +18,8 @@ DESCRIPTORS = {
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+")
+_PART = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class ScheduleError(ValueError):
@@ -44,6 +46,13 @@ def parse(text: str) -> tuple[frozenset[int], ...]:
 
     `@every` has no such fields and gives an empty tuple. Raises ScheduleError.
     """
+    fields = split(text)
+    return tuple(_field(given, known) for given, known in zip(fields, _FIELDS, strict=False))
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The five fields of a schedule as they are written, `@daily` and its kin spelled out;
+    none for `@every`. Raises ScheduleError."""
     spec = text.strip()
     if not spec:
         raise ScheduleError("empty spec string")
@@ -51,7 +60,7 @@ def parse(text: str) -> tuple[frozenset[int], ...]:
         spec = spec.partition(" ")[2].strip()
     if spec.startswith("@"):
         if spec.startswith("@every "):
-            _check_every(spec)
+            every_s(spec)
             return ()
         if spec not in DESCRIPTORS:
             raise ScheduleError(f"unrecognized descriptor: {spec}")
@@ -60,13 +69,16 @@ def parse(text: str) -> tuple[frozenset[int], ...]:
     if len(fields) != len(_FIELDS):
         listed = " ".join(fields)
         raise ScheduleError(f"expected exactly 5 fields, found {len(fields)}: [{listed}]")
-    return tuple(_field(given, known) for given, known in zip(fields, _FIELDS, strict=True))
+    return tuple(fields)
 
 
-def _check_every(spec: str) -> None:
-    given = spec.removeprefix("@every ")
+def every_s(text: str) -> int:
+    """The whole seconds, at least one, that `@every 1h30m` means. Raises ScheduleError."""
+    given = text.partition("@every ")[2].strip()
     if not _DURATION.fullmatch(given):
-        raise ScheduleError(f'failed to parse duration {spec}: time: invalid duration "{given}"')
+        raise ScheduleError(f'failed to parse duration {text}: time: invalid duration "{given}"')
+    seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(given))
+    return max(1, int(seconds))
 
 
 def _field(text: str, known: _Range) -> frozenset[int]:

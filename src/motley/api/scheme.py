@@ -363,6 +363,18 @@ def remove(kind: Kind) -> None:
         _generation += 1
 
 
+def withhold(api_version: str) -> None:
+    """Serve a whole version no longer; only before anything is made from the table."""
+    global _KINDS, _generation
+    for kind in [k for k in kinds() if k.api_version == api_version]:
+        key = (kind.group, kind.version, kind.plural)
+        _added.pop(key, None)
+        del _BY_RESOURCE[key]
+        del _BY_KIND[kind.api_version, kind.kind]
+    _KINDS = tuple(k for k in _KINDS if k.api_version != api_version)
+    _generation += 1
+
+
 def generation() -> int:
     """Grows whenever kinds come or go: documents made from the table are good for one value."""
     return _generation

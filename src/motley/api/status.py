@@ -108,9 +108,13 @@ class Conflict(ApiError):
 
 
 class Gone(ApiError):
-    """The asked revision is compacted: list again."""
+    """The asked revision is compacted: list again, or go on from `next_page` as things are now."""
 
     code, reason = 410, "Expired"
+
+    def __init__(self, message: str, *, next_page: str = "", **more: Any) -> None:
+        super().__init__(message, **more)
+        self.next_page = next_page
 
 
 class TooLarge(ApiError):
@@ -188,10 +192,11 @@ def not_found(group: str, resource: str, name: str) -> NotFound:
 
 def to_status(error: ApiError) -> dict[str, Any]:
     """The `Status` object to answer with."""
+    rest = error.next_page if isinstance(error, Gone) else ""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": {"continue": rest} if rest else {},
         "status": "Failure",
         "message": error.message,
         **({"reason": error.reason} if error.reason else {}),

@@ -43,6 +43,7 @@ class Agents:
         self._store = store
         self._context = context
         self._session: aiohttp.ClientSession | None = None
+        self._left: list[aiohttp.ClientSession] = []  # of certificates before: one per renewal
 
     def session(self) -> aiohttp.ClientSession:
         """The shared session, made at first use, inside the event loop."""
@@ -54,10 +55,18 @@ class Agents:
             )
         return self._session
 
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Talk with other certificates from now on; what is under way goes on."""
+        self._context = context
+        if self._session is not None:
+            self._left.append(self._session)
+            self._session = None
+
     async def close(self) -> None:
         """Let go of idle connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (*self._left, self._session):
+            if session is not None:
+                await session.close()
 
     async def target(self, namespace: str, name: str, container: str) -> Target:
         """Where a pod's container runs; says clearly why it cannot be reached."""

@@ -12,7 +12,7 @@ import base64
 import binascii
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.apiservices import Target
 from motley.apiserver.authn.user import User
 from motley.apiserver.core import Core
+from motley.apiserver.extension import Extension
 from motley.apiserver.request import RequestInfo
 from motley.lib import journal
 from motley.store.contract import Delete, Mismatch, Op, Put, Revision, StoreError
@@ -62,12 +63,12 @@ class FrontProxy:
 
     cert_file: Path
     key_file: Path
-    client_ca: str = ""  # PEM: signs the certificates of users
+    client_ca: Path | None = None  # signs the certificates of users
 
     def trust(self) -> dict[str, str]:
         """What an aggregated server must know to believe this one; it reads a ConfigMap."""
         return {
-            "client-ca-file": self.client_ca,
+            "client-ca-file": self.client_ca.read_text() if self.client_ca else "",
             "requestheader-allowed-names": '["front-proxy-client"]',
             "requestheader-client-ca-file": (self.cert_file.parent / "ca.crt").read_text(),
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
@@ -80,8 +81,14 @@ class FrontProxy:
 class Aggregation:
     """The APIServices, their conditions, and the proxy to the remote ones."""
 
-    def __init__(self, core: Core, front_proxy: FrontProxy | None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        front_proxy: FrontProxy | None,
+        extensions: Sequence[Extension] = (),
+    ) -> None:
         self._core = core
+        self._extensions = {(e.group, e.version): e for e in extensions}
         self._kind = apiservices.kind()
         self._front_proxy = front_proxy
         self._remote: dict[tuple[str, str], Document] = {}
@@ -103,9 +110,20 @@ class Aggregation:
             return None
         return self._remote.get((parts[1], parts[2]))
 
+    def extension(self, info: RequestInfo) -> Extension | None:
+        """The extension to which a request belongs, unless a remote server took its place."""
+        if not self._extensions:
+            return None
+        parts = info.path.strip("/").split("/")
+        if parts[0] != "apis" or len(parts) < 3 or (parts[1], parts[2]) in self._remote:
+            return None
+        return self._extensions.get((parts[1], parts[2]))
+
     def groups(self) -> dict[str, dict[str, list[Document]]]:
-        """Remote groups with their versions and resources, for discovery."""
+        """Remote groups and extensions with their versions and resources, for discovery."""
         found: dict[str, dict[str, list[Document]]] = {}
+        for (group, version), extension in self._extensions.items():
+            found.setdefault(group, {})[version] = list(extension.resources)
         for group, version in sorted(
             self._remote, key=lambda gv: (gv[0], scheme.version_order(gv[1]))
         ):
@@ -115,11 +133,14 @@ class Aggregation:
     async def load(self) -> None:
         """Make the local APIServices and learn the remote ones, before the first request."""
         await self.sync_local()
-        await self._publish_trust()
+        await self.publish_trust()
         for record in (await self._core.store.range(self._kind.storage_prefix)).records:
             self._learn(document.decode(record.value))
+        if self._extensions:
+            discovery.set_remote(self.groups())
 
-    async def _publish_trust(self) -> None:
+    async def publish_trust(self) -> None:
+        """Say, in a ConfigMap, whom aggregated servers are to believe."""
         if self._front_proxy is None:
             return
         maps = scheme.resource("", "v1", "configmaps")
@@ -149,6 +170,10 @@ class Aggregation:
         """Bring the local APIServices in line with the table of kinds, in one transaction."""
         now = self._core.writer.timestamp()
         wanted = apiservices.local_ones(now)
+        for group, version in self._extensions:
+            wanted[apiservices.name_of(group, version)] = apiservices.local(
+                group, version, False, now
+            )
         have = {
             record.key.rpartition("/")[2]: record
             for record in (await self._core.store.range(self._kind.storage_prefix)).records

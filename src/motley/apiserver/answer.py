@@ -1,14 +1,14 @@
 """What a handler gives back: a whole answer, or a stream that ends when it ends.
 
-Handlers know nothing of ASGI; the app turns these into messages. A body may come in pieces so
-that a list of cached objects is joined once, by the writer.
+Handlers know nothing of ASGI; the app turns these into messages. A long list is joined from its
+objects' bytes a block at a time, while it is sent.
 """
 
-import gzip
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from motley.api import codec, status
 
@@ -19,6 +19,15 @@ _NOSNIFF = {"x-content-type-options": "nosniff"}
 
 # 128 KiB: where kube-apiserver, too, begins to compress.
 GZIP_FROM_BYTES = 128 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class Blocks(Protocol):
+    """A long body, made while it is sent."""
+
+    length: int
+
+    def __iter__(self) -> Iterator[bytes]: ...
 
 
 @dataclass(slots=True)
@@ -30,6 +39,17 @@ class Answer:
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    blocks: Blocks | None = None
+    """A long body, instead of `body`."""
+
+    @property
+    def length(self) -> int:
+        """Of the whole body, in bytes."""
+        return len(self.body) if self.blocks is None else self.blocks.length
+
+
+Push = Callable[[bytes], bool]
+"""Writes a piece of a stream at once; False when it would have to wait, and nothing is written."""
 
 
 @dataclass(slots=True)
@@ -43,6 +63,8 @@ class Stream:
     warnings: Sequence[str] = ()
     close: Callable[[], None] = lambda: None
     """Lets go of what the stream holds; called once, also when it was never read."""
+    shortcut: Callable[[Push], None] | None = None
+    """Takes a way to send a piece without waking the task that waits for the next of `chunks`."""
 
 
 _warned: ContextVar[list[str]] = ContextVar("warned")
@@ -107,8 +129,14 @@ def is_for_people(pretty: str, user_agent: str) -> bool:
     return user_agent.startswith(("curl", "Wget", "Mozilla/5.0"))
 
 
+def whole(answer: Answer) -> Answer:
+    """The answer with its body in one piece."""
+    return replace(answer, body=b"".join(answer.blocks), blocks=None) if answer.blocks else answer
+
+
 def indented(answer: Answer) -> Answer:
     """A JSON answer with line breaks; others stay as they are."""
+    answer = whole(answer)
     if not answer.content_type.startswith(JSON) or not answer.body:
         return answer
     return replace(answer, body=codec.indented(answer.body))
@@ -117,7 +145,7 @@ def indented(answer: Answer) -> Answer:
 def is_compressible(answer: Answer, accept_encoding: str) -> bool:
     """Whether the answer is large, the client takes gzip, and it is not compressed already."""
     return (
-        len(answer.body) >= GZIP_FROM_BYTES
+        answer.length >= GZIP_FROM_BYTES
         and "gzip" in accept_encoding
         and "content-encoding" not in answer.headers
     )
@@ -126,5 +154,7 @@ def is_compressible(answer: Answer, accept_encoding: str) -> bool:
 def compressed(answer: Answer) -> Answer:
     """The answer, gzipped; level 1 as Kubernetes. Takes long enough to deserve a thread."""
     headers = {**answer.headers, "content-encoding": "gzip", "vary": "Accept-Encoding"}
-    body = gzip.compress(answer.body, compresslevel=1, mtime=0)
+    stream = zlib.compressobj(1, wbits=_GZIP)
+    parts = answer.blocks or (answer.body,)
+    body = b"".join([*map(stream.compress, parts), stream.flush()])
     return Answer(body, answer.code, answer.content_type, headers, answer.warnings)

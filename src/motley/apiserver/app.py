@@ -2,8 +2,8 @@
 
     who is it? → may they? → what is there? → the verb → the answer
 
-Handlers raise `ApiError`s; here they become `Status` answers, once. Requests in flight are
-bounded: beyond the bound a client is told when to come back instead of being queued.
+Handlers raise `ApiError`s; here they become `Status` answers, once. Requests in flight are bounded
+by class of user (`flowcontrol`): beyond its seats and queues a class is told when to come back.
 
 Invariant: no exception of a handler ends a connection without an answer, and none is swallowed.
 """
@@ -13,17 +13,28 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from motley.api import scheme, status
-from motley.apiserver import answer, dispatch, metrics, negotiate, request
+from motley.api import names, scheme, status
+from motley.apiserver import (
+    answer,
+    audit,
+    dispatch,
+    flowcontrol,
+    metrics,
+    negotiate,
+    request,
+    warningheaders,
+)
 from motley.apiserver.aggregation import Aggregation
-from motley.apiserver.answer import Answer, Stream
-from motley.apiserver.authn.user import REQUESTER
+from motley.apiserver.answer import Answer, Blocks, Stream
+from motley.apiserver.authn.user import REQUESTER, User
+from motley.apiserver.compat import Compat
 from motley.apiserver.core import Core
 from motley.apiserver.crds import requests as custom
+from motley.apiserver.flowcontrol import FlowControl
 from motley.apiserver.nonresource import NonResource
-from motley.apiserver.protocol import PEER
+from motley.apiserver.protocol import PEER, PUSHER
 from motley.apiserver.request import RequestInfo
-from motley.apiserver.subresources import stream
+from motley.apiserver.subresources import connect, stream
 from motley.apiserver.verbs.call import Call
 from motley.lib import journal
 from motley.store.contract import StoreError
@@ -34,11 +45,13 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
 
 # 3 MiB: kube-apiserver's limit for a request body.
 BODY_LIMIT = 3 * 1024 * 1024
-# kube-apiserver's sum of --max-requests-inflight and --max-mutating-requests-inflight.
-MAX_IN_FLIGHT = 600
+AUDIT_ID_LIMIT = 64  # characters of a client's own Audit-ID that are taken over
+# kube-apiserver's --request-timeout; here only for the next 256 KiB of an answer.
+SLOW_CLIENT_S = 60.0
 
 
 class App:
@@ -50,17 +63,27 @@ class App:
         nonresource: NonResource,
         aggregation: Aggregation | None = None,
         *,
-        max_in_flight: int = MAX_IN_FLIGHT,
+        flow: FlowControl | None = None,
+        auditor: audit.Auditor | None = None,
+        renewed: Callable[[bytes], Awaitable[None]] | None = None,
+        compat: Compat | None = None,
     ) -> None:
+        """`renewed` is called with the trusted authorities when certificates have changed."""
+        self.renewed = renewed
         self._core = core
         self._nonresource = nonresource
         self._aggregation = aggregation
-        self._max_in_flight = max_in_flight
-        self._in_flight = 0
+        self.flow = flow or FlowControl()
+        self._auditor = auditor
+        self._compat = compat
 
     def end_streams(self) -> None:
         """End every stream cleanly; the server is about to stop."""
         self._core.end_streams()
+
+    def renew_streams(self) -> None:
+        """End every stream cleanly; their clients are to show again who they are."""
+        self._core.renew_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI's entry point."""
@@ -71,19 +94,31 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         info = request.parse(scope["method"], scope["path"], scope["query_string"])
+        if self._compat is not None:
+            info = self._compat.redirected(info)
         headers = request.headers_of(scope["headers"])
         begun = self._core.clock.monotonic()
         warned = answer.begin_warnings()
-        result = await self._answer(info, headers, scope, receive)
+        extra = [(b"audit-id", self._audit_id(headers).encode())]
+        trail = self._trail(extra, info, headers, scope)
+        result = await self._answer(info, headers, scope, receive, extra)
         if warned:
             result.warnings = list(dict.fromkeys([*warned, *result.warnings]))
         if isinstance(result, Stream):
             metrics.observe(info, result.code, None)
+            if trail is not None:
+                trail.started(result.code)
             try:
-                await self._send_stream(result, receive, send)
+                await self._send_stream(result, scope, receive, send, extra)
             finally:
                 result.close()
+                if trail is not None:
+                    trail.completed(result.code, b"", "")
             return
+        if trail is not None:
+            is_read = trail.recording.has_response or result.code >= 400
+            body = answer.whole(result).body if is_read else b""
+            trail.completed(result.code, body, result.content_type)
         took_s = self._core.clock.monotonic() - begun
         metrics.observe(info, result.code, took_s)
         log.debug(
@@ -97,20 +132,58 @@ class App:
             result = answer.indented(result)
         if answer.is_compressible(result, headers.get("accept-encoding", "")):
             result = await asyncio.to_thread(answer.compressed, result)
-        await send(_start(result, len(result.body)))
+        await send(_start(result, result.length, extra))
+        if result.blocks is not None:
+            try:
+                await self._send_blocks(result.blocks, send)
+            except TimeoutError:
+                log.warning("client too slow for its answer", path=info.path)
+                return  # the server hangs up, since the answer is not complete
         await send({"type": "http.response.body", "body": result.body})
 
+    def _audit_id(self, headers: Mapping[str, str]) -> str:
+        """What the answer and the audit log name the request by; a client may give its own."""
+        given = headers.get("audit-id", "")
+        is_good = given.isascii() and given.isprintable() and len(given) <= AUDIT_ID_LIMIT
+        return given if given and is_good else names.new_uid(self._core.rng)
+
+    def _trail(
+        self, extra: list[Header], info: RequestInfo, headers: Mapping[str, str], scope: Scope
+    ) -> audit.Trail | None:
+        if self._auditor is None:
+            return None
+        return self._auditor.begin(extra[0][1].decode(), info, headers, scope)
+
     async def _answer(
-        self, info: RequestInfo, headers: Mapping[str, str], scope: Scope, receive: Receive
+        self,
+        info: RequestInfo,
+        headers: Mapping[str, str],
+        scope: Scope,
+        receive: Receive,
+        extra: list[Header],
     ) -> Answer | Stream:
-        if self._in_flight >= self._max_in_flight:
-            metrics.REFUSED.inc()
-            return answer.of_error(
-                status.TooManyRequests("too many requests, please try again later", retry_after_s=1)
-            )
-        self._in_flight += 1
+        if request.is_broken(scope.get("raw_path", b"")):
+            return answer.text("400 Bad Request", 400)
         try:
-            return await self._handle(info, headers, scope, receive)
+            user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
+            REQUESTER.set(user)
+            if not flowcontrol.is_limited(info):
+                return await self._handle(user, info, headers, scope, receive)
+            grant = self.flow.classify(user, info)
+            extra += grant.headers
+            if not self.flow.enter(grant):
+                await self.flow.wait(grant, user, info)
+            try:
+                if not grant.level.limits.is_exempt:
+                    # Most requests are served without waiting for anything, so that they would
+                    # never be seen side by side: those that came together take their seats first.
+                    await self._core.clock.sleep(0)
+                return await self._handle(user, info, headers, scope, receive)
+            finally:
+                self.flow.leave(grant)
+        except flowcontrol.Refused as error:
+            metrics.REFUSED.inc()
+            return answer.of_error(error, negotiate.of_errors(headers.get("accept", "")))
         except status.ApiError as error:
             return answer.of_error(error, negotiate.of_errors(headers.get("accept", "")))
         except StoreError as error:
@@ -118,22 +191,29 @@ class App:
             return answer.of_error(status.ServiceUnavailable(f"store: {error}", retry_after_s=1))
         except Exception as error:
             log.error("request failed", method=info.method, path=info.path, exc_info=error)
+            audit.panicked()
             return answer.of_error(status.InternalError(f"Internal error occurred: {error!r}"))
-        finally:
-            self._in_flight -= 1
 
     async def _handle(
-        self, info: RequestInfo, headers: Mapping[str, str], scope: Scope, receive: Receive
+        self,
+        user: User,
+        info: RequestInfo,
+        headers: Mapping[str, str],
+        scope: Scope,
+        receive: Receive,
     ) -> Answer | Stream:
-        user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
-        REQUESTER.set(user)
-
         async def body() -> bytes:
-            return await read_body(headers, receive)
+            read = await read_body(headers, receive)
+            audit.requested(read)
+            if self._compat is not None:
+                return self._compat.read(info, headers.get("content-type", ""), read)
+            return read
 
         if self._aggregation is not None and (remote := self._aggregation.remote(info)):
             query = scope["query_string"]
             return await self._aggregation.proxy(remote, info, headers, query, user, body)
+        if self._aggregation is not None and (own := self._aggregation.extension(info)):
+            return await own.handle(info, headers)
         if not info.is_resource:
             return self._nonresource.handle(info, headers)
         if not _is_served(info):
@@ -146,9 +226,23 @@ class App:
         wanted = negotiate.accept(headers.get("accept", ""))
         return await handler(self._core, Call(info, kind, user, headers, body, wanted))
 
-    async def _send_stream(self, result: Stream, receive: Receive, send: Send) -> None:
+    async def _send_blocks(self, blocks: Blocks, send: Send) -> None:
+        """Send a long body while it is made, at the client's pace; others have their turn too.
+
+        A client that does not take the next block in time is left with what it has.
+        """
+        for block in blocks:
+            async with asyncio.timeout(SLOW_CLIENT_S):
+                await send({"type": "http.response.body", "body": block, "more_body": True})
+            await self._core.clock.sleep(0)
+
+    async def _send_stream(
+        self, result: Stream, scope: Scope, receive: Receive, send: Send, extra: list[Header]
+    ) -> None:
         """Pass a stream on until it ends, the client leaves, or the server stops."""
-        await send(_start(result, None))
+        await send(_start(result, None, extra))
+        if result.shortcut is not None and PUSHER in scope["state"]:
+            result.shortcut(scope["state"][PUSHER](scope))
         disconnected = False
 
         async def pump() -> None:
@@ -175,6 +269,9 @@ class App:
         """Terminals and port forwards: checked like any request, then relayed to the agent."""
         info = request.parse("GET", scope["path"], scope["query_string"])
         headers = request.headers_of(scope["headers"])
+        audit_id = [(b"audit-id", self._audit_id(headers).encode())]
+        trail = self._trail(audit_id, info, headers, scope)
+        code, body = 101, b""
         try:
             user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
             # A handshake is a GET, but who may only look must not get a terminal by it.
@@ -183,9 +280,18 @@ class App:
             kind = find(info)
             if info.subresource not in stream.SUBRESOURCES or kind.plural != "pods":
                 raise status.BadRequest("this resource cannot be upgraded to a WebSocket")
+            REQUESTER.set(user)
+            await connect.admit(self._core, kind, info)
+            if trail is not None:
+                trail.started(code)
             await stream.relay(self._core, info, scope["subprotocols"], receive, send)
         except status.ApiError as error:
-            await _refuse(answer.of_error(error), receive, send)
+            refusal = answer.of_error(error)
+            code, body = refusal.code, refusal.body
+            await _refuse(refusal, receive, send)
+        finally:
+            if trail is not None:
+                trail.completed(code, body, answer.JSON)
 
 
 def _is_served(info: RequestInfo) -> bool:
@@ -235,21 +341,15 @@ async def read_body(headers: Mapping[str, str], receive: Receive) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _start(result: Answer | Stream, length: int | None) -> Message:
-    headers = [(b"cache-control", b"no-cache, private")]
+def _start(result: Answer | Stream, length: int | None, extra: list[Header]) -> Message:
+    headers = [*extra, (b"cache-control", b"no-cache, private")]
     if result.content_type:
         headers.append((b"content-type", result.content_type.encode()))
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
     headers += [(k.encode(), v.encode()) for k, v in result.headers.items()]
-    headers += [(b"warning", _warning(text)) for text in result.warnings]
+    headers += [(b"warning", value) for value in warningheaders.values(result.warnings)]
     return {"type": "http.response.start", "status": result.code, "headers": headers}
-
-
-def _warning(text: str) -> bytes:
-    """RFC 7234's form with Kubernetes' code; header values are one line of ASCII."""
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return b'299 - "%b"' % quoted.encode("ascii", "replace")
 
 
 async def _refuse(result: Answer, receive: Receive, send: Send) -> None:

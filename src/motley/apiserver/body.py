@@ -4,6 +4,7 @@ Kubernetes' words are kept where clients look at them: what was expected, where 
 which fields nobody knows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from motley.api import codec, schema, scheme, status
@@ -33,8 +34,10 @@ def read(
     """The document in a body, as its kind's schema reads it, and warnings about the rest."""
     document = plain(content_type, body, kind.kind, kind.api_version)
     check_kind(kind, document)
-    repeated = [] if field_validation == "Ignore" else _duplicates(content_type, body, document)
-    found = [*repeated, *conform(kind, document)]
+    twice = [] if field_validation == "Ignore" else _duplicates(content_type, body, document)
+    if twice and field_validation == "Strict" and is_yaml(content_type):
+        twice = ["\n  ".join(["yaml: unmarshal errors:", *twice])]
+    found = [*twice, *conform(kind, document)]
     return document, complaints(kind, found, field_validation)
 
 
@@ -48,6 +51,34 @@ def conform(kind: scheme.Kind, document: dict[str, Any]) -> list[str]:
     checked = schema.check(kind, document)
     checked.raise_for(kind)
     return [f'unknown field "{path}"' for path in checked.unknown]
+
+
+def conform_as(expected: str, api_version: str, document: dict[str, Any]) -> None:
+    """As `conform`, for what is no kind of its own (Scale, Binding); 400 for wrong types.
+
+    A body that says it is something else stays as it is: `check_is` says so.
+    """
+    if isinstance(document.get("kind"), str) and document["kind"] not in ("", expected):
+        return
+    checked = schema.check_as(schema.of_type(api_version, expected), document)
+    if checked.errors:
+        short = api_version.rpartition("/")[2]
+        raise status.BadRequest(
+            f'{expected} in version "{short}" cannot be handled as a {expected}: '
+            f"{checked.errors[0].message}"
+        )
+
+
+def check_is(expected: str, api_versions: Sequence[str], document: dict[str, Any]) -> None:
+    """The body of a subresource must be what it takes, or not say what it is."""
+    named = str(document.get("kind") or expected)
+    version = str(document.get("apiVersion") or api_versions[0])
+    if named != expected or version not in api_versions:
+        short, own = version.rpartition("/")[2], api_versions[0].rpartition("/")[0] or "core"
+        raise status.BadRequest(
+            f'{named} in version "{short}" cannot be handled as a {expected}: '
+            f"converting ({short}.{named}) to ({own}.{expected}): unknown conversion"
+        )
 
 
 def plain(content_type: str, body: bytes, expected: str, api_version: str) -> dict[str, Any]:
@@ -77,14 +108,23 @@ def _duplicates(content_type: str, body: bytes, document: dict[str, Any]) -> lis
 
     Finding them costs more than reading the body, so first a look at whether any key got lost.
     """
-    media_type = negotiate.content_type(content_type)
-    if media_type == "application/yaml":
+    if is_yaml(content_type):
         return list(codec.duplicate_yaml_keys(body))
-    if media_type == protobuf.MEDIA_TYPE:
+    if negotiate.content_type(content_type) == protobuf.MEDIA_TYPE:
         return []
-    if body.count(b'":') == codec.encode(document).count(b'":'):
+    return [f'duplicate field "{field}"' for field in repeated(body, document)]
+
+
+def is_yaml(content_type: str) -> bool:
+    """Whether a body says it is YAML."""
+    return negotiate.content_type(content_type) == "application/yaml"
+
+
+def repeated(body: bytes, decoded: Any) -> list[str]:
+    """The keys that JSON gives twice."""
+    if body.count(b'":') == codec.encode(decoded).count(b'":'):
         return []
-    return [f'duplicate field "{field}"' for field in codec.duplicate_fields(body)]
+    return codec.duplicate_fields(body)
 
 
 def complaints(kind: scheme.Kind, found: list[str], field_validation: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from motley.api import scheme, status
 from motley.apiserver import document
 from motley.apiserver.admission.priority import SYSTEM_CLASSES
+from motley.apiserver.allocation import cidrs
 from motley.apiserver.writer import Writer
 from motley.lib import journal
 
@@ -32,6 +33,7 @@ async def run(writer: Writer, *, service_cidr: str, address: str, port: int) -> 
     for system_class in SYSTEM_CLASSES:
         kind = _kind("scheduling.k8s.io", "priorityclasses")
         await _create(writer, kind, "", document.copy(system_class))
+    await cidrs.ensure(writer, service_cidr)
     service = kubernetes_service(service_address(service_cidr), port)
     await _create(writer, _kind("", "services"), "default", service)
     await _ensure_slice(writer, address, port)

@@ -30,5 +30,9 @@ class Core:
     def end_streams(self) -> None:
         """End every stream, so that clients come back to another server or after a restart."""
         self.stopping = True
+        self.renew_streams()
+
+    def renew_streams(self) -> None:
+        """End every stream cleanly; clients begin theirs again at once."""
         for stream in list(self.streams):
             stream.cancel()

@@ -20,6 +20,7 @@ Document = dict[str, Any]
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 # 30 s: the grace of a pod that does not say.
+_LAST_SECOND = 253402300799  # of the year 9999, the last that a timestamp can say
 _POD_GRACE_S = 30
 
 # Deleting one of these answers with the object as it was, the others with a Status.
@@ -101,7 +102,7 @@ def plan(kind: scheme.Kind, stored: Document, options: DeleteOptions, now: float
     else:
         metadata.pop("finalizers", None)
     if metadata.get("deletionTimestamp"):
-        changed = _hurry(metadata, grace_s) or finalizers != (
+        changed = _hurry(metadata, grace_s, now) or finalizers != (
             stored["metadata"].get("finalizers") or []
         )
     else:
@@ -115,7 +116,7 @@ def _mark(kind: scheme.Kind, marked: Document, grace_s: int, now: float) -> None
     if (kind.group, kind.plural) == ("apiextensions.k8s.io", "customresourcedefinitions"):
         ending.mark(marked, rfc3339(now))
         return
-    metadata["deletionTimestamp"] = rfc3339(now + grace_s)
+    metadata["deletionTimestamp"] = _moment(now + grace_s)
     if (kind.group, kind.plural) == ("", "namespaces"):
         marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
         return
@@ -124,13 +125,21 @@ def _mark(kind: scheme.Kind, marked: Document, grace_s: int, now: float) -> None
         metadata["generation"] += 1
 
 
-def _hurry(metadata: Document, grace_s: int) -> bool:
-    """Shorten a running grace period; whether that changed anything."""
+def _moment(seconds: float) -> str:
+    """When a grace period ends; one that outlasts the calendar ends with it."""
+    return rfc3339(min(max(seconds, 0.0), _LAST_SECOND))
+
+
+def _hurry(metadata: Document, grace_s: int, now: float) -> bool:
+    """Shorten a running grace period, never into the past; whether that changed anything."""
     running_s = metadata.get("deletionGracePeriodSeconds") or 0
     if grace_s >= running_s:
         return False
     begun = parse_rfc3339(metadata["deletionTimestamp"]) - running_s
-    metadata["deletionTimestamp"] = rfc3339(begun + grace_s)
+    ends = begun + grace_s
+    if ends < now:  # over already: the least that still lets the node agent end it
+        ends, grace_s = now, min(grace_s, 1)
+    metadata["deletionTimestamp"] = _moment(ends)
     metadata["deletionGracePeriodSeconds"] = grace_s
     return True
 

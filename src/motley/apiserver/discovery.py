@@ -4,6 +4,7 @@ Everything comes from the scheme's table and the dispatch table; nothing is list
 """
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -72,12 +73,12 @@ def _listed(name: str, served: list[str]) -> Document:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def resource_list(group_name: str, version: str) -> Document | None:
-    """`/api/v1` and `/apis/GROUP/VERSION`."""
+def resource_list(group_name: str, version: str, also: Iterable[Document] = ()) -> Document | None:
+    """`/api/v1` and `/apis/GROUP/VERSION`; `also` are resources that no row of the table has."""
     kinds = [k for k in scheme.kinds() if (k.group, k.version) == (group_name, version)]
     if not kinds:
         return None
-    resources: list[Document] = []
+    resources: list[Document] = list(also)
     for kind in kinds:
         resources.append(_resource(kind))
         resources += [_subresource(kind, name) for name in _served(kind)]
@@ -126,13 +127,13 @@ def _subresource(kind: scheme.Kind, name: str) -> Document:
     return {**shown, "kind": found.kind, "verbs": list(found.verbs)}
 
 
-def aggregated(*, core: bool) -> tuple[bytes, str]:
+def aggregated(*, core: bool, also: Iterable[Document] = ()) -> tuple[bytes, str]:
     """Everything below `/api` (core) or `/apis` in one document, and its ETag."""
-    return _aggregated(core, scheme.generation())
+    return _aggregated(core, scheme.generation(), codec.encode(list(also)) if also else b"[]")
 
 
 @lru_cache(maxsize=4)
-def _aggregated(core: bool, generation: int) -> tuple[bytes, str]:
+def _aggregated(core: bool, generation: int, also: bytes) -> tuple[bytes, str]:
     groups = [""] if core else named_groups()
     document: Document = {
         "kind": "APIGroupDiscoveryList",
@@ -140,6 +141,9 @@ def _aggregated(core: bool, generation: int) -> tuple[bytes, str]:
         "metadata": {},
         "items": [_aggregated_group(name) for name in groups],
     }
+    if core and (more := codec.decode(also)):
+        found = aggregated_remote("", {"v1": more})["versions"][0]["resources"]
+        document["items"][0]["versions"][0]["resources"] += found
     if not core:
         document["items"] += [aggregated_remote(n, v) for n, v in _remote.items()]
     body = codec.encode(document)
@@ -228,15 +232,11 @@ def _aggregated_subresource(kind: scheme.Kind, name: str) -> Document:
     }
 
 
-def root_paths() -> list[str]:
-    """What `/` lists."""
+def root_paths(health: Iterable[str]) -> list[str]:
+    """What `/` lists; `health` are the paths of the health checks."""
     paths = ["/api", "/api/v1", "/apis", "/apis/"]
     for name, served in scheme.groups().items():
         if name:
             paths.append(f"/apis/{name}")
             paths += [f"/apis/{name}/{version}" for version in served]
-    health = [f"/{root}{check}" for root in ("healthz", "livez", "readyz") for check in _CHECKS]
     return sorted([*paths, *health, "/metrics", "/openapi/v2", "/openapi/v3", "/version"])
-
-
-_CHECKS = ("", "/ping", "/store", "/caches")

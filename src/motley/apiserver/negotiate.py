@@ -80,6 +80,11 @@ def of_errors(header: str) -> str:
         return JSON
 
 
+def media_types(header: str) -> list[str]:
+    """The media types of the header, most preferred first."""
+    return [media_type for media_type, _ in _clauses(header)]
+
+
 def _clauses(header: str) -> list[tuple[str, dict[str, str]]]:
     """The header's clauses, most preferred first; equal ones keep their order."""
     clauses: list[tuple[float, str, dict[str, str]]] = []

@@ -1,7 +1,8 @@
 """Paths that are no resources: discovery, health, version, metrics, OpenAPI."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import prometheus_client
 
@@ -12,6 +13,11 @@ from motley.apiserver.authn import openid
 from motley.apiserver.authn.serviceaccounts import ServiceAccountTokens
 from motley.apiserver.request import RequestInfo
 from motley.apiserver.verbs.call import in_media_type
+from motley.lib import journal
+
+log = journal.get(__name__)
+
+Document = dict[str, Any]
 
 KUBERNETES_MINOR = "37"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names
@@ -31,6 +37,20 @@ VERSION = {
     "platform": f"linux/{_ARCHITECTURES.get(platform.machine(), platform.machine())}",
 }
 _HEALTH = ("healthz", "livez", "readyz")
+# What kube-apiserver does after it began to serve is done here before, so these always say ok; they
+# are asked for by name. Those of its parts that do not exist here are not claimed.
+BOOT_SEQUENCE = (
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+    "start-system-namespaces-controller",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "priority-and-fairness-filter",
+    "bootstrap-controller",
+    "apiservice-registration-controller",
+    "kube-apiserver-autoregistration",
+)
 
 Check = Callable[[], str]
 """What is wrong, in one line; empty when all is well."""
@@ -42,12 +62,21 @@ class NonResource:
     def __init__(
         self,
         server_address: str,
+        live_checks: Mapping[str, Check],
         ready_checks: Mapping[str, Check],
         tokens: ServiceAccountTokens,
+        also: Sequence[Document] = (),
     ) -> None:
+        """`also` are resources of the core group that no row of the table has."""
+        self._also = also
         self._server_address = server_address
         self._tokens = tokens
-        self._ready_checks = {"ping": lambda: "", **ready_checks}
+        alive = {"ping": _well, **live_checks, **dict.fromkeys(map(_hook, BOOT_SEQUENCE), _well)}
+        self._checks = {
+            "healthz": alive,
+            "livez": alive,
+            "readyz": {**alive, **ready_checks},
+        }
 
     def handle(self, info: RequestInfo, headers: Mapping[str, str]) -> Answer:
         """The answer to one request."""
@@ -56,7 +85,12 @@ class NonResource:
         if root in _HEALTH:
             return self._health(info, parts)
         if root in ("", "index.html"):
-            return answer.of({"paths": discovery.root_paths()})
+            health = (
+                f"/{at}/{check}" if check else f"/{at}"
+                for at, checks in self._checks.items()
+                for check in ("", *checks)
+            )
+            return answer.of({"paths": discovery.root_paths(health)})
         if root == "metrics" and len(parts) == 1:
             body = prometheus_client.generate_latest()
             return Answer(body, 200, prometheus_client.CONTENT_TYPE_LATEST)
@@ -80,10 +114,10 @@ class NonResource:
         wanted = negotiate.accept(headers.get("accept", ""))
         if len(parts) == 1:
             if wanted.transform == "APIGroupDiscoveryList" and wanted.version == "v2":
-                return _aggregated(headers, core=True)
+                return _aggregated(headers, core=True, also=self._also)
             shown = discovery.versions(self._server_address)
         else:
-            found = discovery.resource_list("", parts[1]) if len(parts) == 2 else None
+            found = discovery.resource_list("", parts[1], self._also) if len(parts) == 2 else None
             if found is None:
                 raise answer.unknown_resource()
             shown = found
@@ -111,36 +145,53 @@ class NonResource:
     def _health(self, info: RequestInfo, parts: list[str]) -> Answer:
         """`/livez` asks whether the process answers, `/readyz` whether it should be used."""
         root = parts[0]
-        checks = self._ready_checks if root != "livez" else {"ping": lambda: ""}
-        if info.path.endswith("/") or len(parts) > 2:
+        checks = self._checks[root]
+        if info.path.endswith("/"):
             return answer.page_not_found()
-        if len(parts) == 2:
-            return self._check(parts[1])
-        excluded = info.query.get("exclude") or ()
-        found = {name: check() for name, check in checks.items() if name not in excluded}
-        failed = any(found.values())
-        if not failed and "verbose" not in info.query:
+        if len(parts) > 1:
+            return _one(checks.get("/".join(parts[1:])))
+        excluded = info.query.get("exclude") or []
+        lines = []
+        failed = []
+        for name, check in checks.items():
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok")
+            elif problem := check():
+                # Anybody may ask: what is wrong is for the log, and for who asks one check.
+                lines.append(f"[-]{name} failed: reason withheld")
+                failed.append(f"{name}: {problem}")
+            else:
+                lines.append(f"[+]{name} ok")
+        if unknown := sorted(set(excluded) - set(checks)):
+            listed = ", ".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {listed}")
+        if failed:
+            log.info("health check failed", endpoint=root, failed=failed)
+            return answer.text("\n".join([*lines, f"{root} check failed"]) + "\n", 500)
+        if "verbose" not in info.query:
             return answer.text("ok")
-        lines = [
-            f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok"
-            for name, problem in found.items()
-        ]
-        lines.append(f"{root} check {'failed' if failed else 'passed'}")
-        return answer.text("\n".join(lines) + "\n", 500 if failed else 200)
-
-    def _check(self, name: str) -> Answer:
-        """One check by its name. The store goes by `etcd`, which is what monitoring asks for: it
-        is well when the caches can follow its log."""
-        check = self._ready_checks.get("caches" if name == "etcd" else name)
-        if check is None:
-            return answer.page_not_found()
-        if problem := check():
-            return answer.text(f"internal server error: {problem}\n", 500)
-        return Answer(b"ok", 200, answer.TEXT)
+        return answer.text("\n".join([*lines, f"{root} check passed"]) + "\n")
 
 
-def _aggregated(headers: Mapping[str, str], *, core: bool) -> Answer:
-    body, tag = discovery.aggregated(core=core)
+def _well() -> str:
+    return ""
+
+
+def _hook(name: str) -> str:
+    return f"poststarthook/{name}"
+
+
+def _one(check: Check | None) -> Answer:
+    """One check by its name."""
+    if check is None:
+        return answer.page_not_found()
+    if problem := check():
+        return answer.text(f"internal server error: {problem}\n", 500)
+    return Answer(b"ok", 200, answer.TEXT)
+
+
+def _aggregated(headers: Mapping[str, str], *, core: bool, also: Sequence[Document] = ()) -> Answer:
+    body, tag = discovery.aggregated(core=core, also=also)
     shown = {"etag": f'"{tag}"', "vary": "Accept"}
     if headers.get("if-none-match", "").strip('"') == tag:
         return Answer(b"", 304, discovery.AGGREGATED, shown)

@@ -7,7 +7,7 @@ keep it for ever. The hash is of what the document is made from, so the index bu
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from motley import __version__
 from motley.api import codec, schema, scheme
 from motley.api.structural import openapi as structural
-from motley.apiserver import answer, dispatch
+from motley.apiserver import answer, dispatch, negotiate
 from motley.apiserver.answer import Answer
+from motley.apiserver.protobuf import openapi as protobuf
 from motley.apiserver.request import RequestInfo
 
 Document = dict[str, Any]
@@ -47,13 +48,17 @@ class Built(NamedTuple):
     plain: bytes
     compressed: bytes
     tag: str
+    media_type: str = answer.JSON
 
 
 def handle(info: RequestInfo, headers: Mapping[str, str]) -> Answer:
     """Answer below `/openapi`."""
     parts = info.path.strip("/").split("/")
     if parts[1:] == ["v2"]:
-        return _send(swagger(), headers)
+        form = _form(headers.get("accept", ""))
+        if form is None:
+            return Answer(b"", 406, "", {"vary": "Accept"})
+        return _send(swagger(form), headers)
     if parts[1:] == ["v3"] and not info.path.endswith("/"):
         return Answer(codec.encode(index()), 200, answer.TEXT)
     if len(parts) > 2 and parts[1] == "v3":
@@ -68,11 +73,21 @@ def _send(built: Built, headers: Mapping[str, str], *, forever: bool = False) ->
     if forever:
         shown["cache-control"] = _FOREVER
     if headers.get("if-none-match", "").strip('"') == built.tag:
-        return Answer(b"", 304, answer.JSON, shown)
+        return Answer(b"", 304, built.media_type, shown)
     if "gzip" in headers.get("accept-encoding", ""):
         shown["content-encoding"] = "gzip"
-        return Answer(built.compressed, 200, answer.JSON, shown)
-    return Answer(built.plain, 200, answer.JSON, shown)
+        return Answer(built.compressed, 200, built.media_type, shown)
+    return Answer(built.plain, 200, built.media_type, shown)
+
+
+def _form(accept: str) -> str | None:
+    """The form of the version 2 document a client wants; None when it is not to be had."""
+    for media_type in negotiate.media_types(accept):
+        if media_type in ("", "*/*", "application/*", answer.JSON):
+            return answer.JSON
+        if media_type in protobuf.ACCEPTED:
+            return protobuf.MEDIA_TYPE
+    return None
 
 
 def _path(group: str, version: str) -> str:
@@ -136,10 +151,20 @@ def _document(group: str, version: str, tag: str) -> Built:
     return _built(shown, tag)
 
 
-def swagger() -> Built:
-    """`/openapi/v2`: everything in one document, for older clients."""
+def swagger(media_type: str = answer.JSON) -> Built:
+    """`/openapi/v2`: everything in one document, for older clients, as JSON or protobuf."""
     tags = "".join(_fingerprint(*gv) for gv in _group_versions())
-    return _swagger(hashlib.sha256(tags.encode()).hexdigest().upper())
+    tag = hashlib.sha256(tags.encode()).hexdigest().upper()
+    if media_type == answer.JSON:
+        return _swagger(tag)
+    return _swagger_protobuf(tag)
+
+
+@lru_cache(maxsize=1)
+def _swagger_protobuf(tag: str) -> Built:
+    body = protobuf.encode(codec.decode(_swagger(tag).plain))
+    compressed = gzip.compress(body, compresslevel=6, mtime=0)
+    return Built(body, compressed, f"{tag}P", protobuf.MEDIA_TYPE)
 
 
 @lru_cache(maxsize=1)
@@ -159,7 +184,7 @@ def _built(shown: Document, tag: str) -> Built:
     return Built(plain, gzip.compress(plain, compresslevel=6, mtime=0), tag)
 
 
-def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
+def _definitions(kinds: Sequence[scheme.Kind], refs: str) -> Document:
     """The schemas of the kinds and of everything they refer to."""
     marks: dict[str, list[Document]] = {}
     custom: dict[str, scheme.Kind] = {}
@@ -169,7 +194,7 @@ def _definitions(kinds: Iterable[scheme.Kind], refs: str) -> Document:
         mark = {"group": kind.group, "kind": kind.kind, "version": kind.version}
         marks.setdefault(_definition(kind), []).append(mark)
     found: Document = {}
-    pending = list(marks)
+    pending = [*marks, *{_taken(kind, name) for kind in kinds for name in kind.subresources}]
     while pending:
         name = pending.pop()
         if name in found:
@@ -193,6 +218,17 @@ def _definition(kind: scheme.Kind) -> str:
     if name is None:
         raise schema.UnknownKindError(str(kind))
     return name
+
+
+def _taken(kind: scheme.Kind, subresource: str) -> str:
+    """The definition of what a subresource takes: the object itself, or a Scale, a Binding, …"""
+    found = kind.subresource(subresource) if subresource else None
+    if found is not None and found.kind != kind.kind:
+        group, version = found.group or "", found.version or ""
+        other = schema.definition_name(f"{group}/{version}" if group else version, found.kind)
+        if other is not None:
+            return other
+    return _definition(kind)
 
 
 def _references(value: Any, refs: str) -> Iterator[str]:
@@ -252,12 +288,14 @@ def _operation(kind: scheme.Kind, verb: str, subresource: str, v3: bool) -> Docu
         "x-kubernetes-group-version-kind": mark,
     }
     if verb in ("create", "update", "patch"):
-        _add_body(operation, kind, verb, v3)
+        _add_body(operation, kind, verb, subresource, v3)
     return operation
 
 
-def _add_body(operation: Document, kind: scheme.Kind, verb: str, v3: bool) -> None:
-    name = _definition(kind)
+def _add_body(
+    operation: Document, kind: scheme.Kind, verb: str, subresource: str, v3: bool
+) -> None:
+    name = _taken(kind, subresource)
     types = _patches(kind) if verb == "patch" else ("application/json", "application/yaml")
     if not v3:
         body = {"type": "object"} if verb == "patch" else {"$ref": f"{_V2_REFS}{name}"}
@@ -292,7 +330,7 @@ _SELECT = ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersi
 _QUERIES = {
     "create": _WRITE,
     "update": _WRITE,
-    "patch": _WRITE,
+    "patch": (*_WRITE, "force"),
     "delete": ("dryRun", "gracePeriodSeconds", "propagationPolicy"),
     "deletecollection": ("dryRun", "gracePeriodSeconds", "propagationPolicy", *_SELECT),
     "list": (
@@ -305,7 +343,7 @@ _QUERIES = {
     ),
 }
 _INTEGERS = frozenset({"limit", "timeoutSeconds", "gracePeriodSeconds"})
-_BOOLEANS = frozenset({"watch", "allowWatchBookmarks", "sendInitialEvents"})
+_BOOLEANS = frozenset({"force", "watch", "allowWatchBookmarks", "sendInitialEvents"})
 
 
 def _parameter(name: str, place: str, v3: bool) -> Document:

@@ -5,7 +5,7 @@ Kubernetes validates them like objects: a wrong option is 422 with the option na
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -101,7 +101,7 @@ class DeleteOptions(msgspec.Struct, rename="camel"):
 
     kind: str = ""
     api_version: str = ""
-    grace_period_seconds: int | None = None
+    grace_period_seconds: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     preconditions: _Preconditions | None = None
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
@@ -211,8 +211,10 @@ def _version(query: Query, watching: bool) -> int | None:
     text = query.text("resourceVersion")
     if not text:
         return None
-    if not text.isascii() or not text.isdigit():
-        words = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+    is_number = text.isascii() and text.isdigit()
+    if not is_number or not _is_uint64(text):
+        problem = "value out of range" if is_number else "invalid syntax"
+        words = f'strconv.ParseUint: parsing "{text}": {problem}'
         message = f'Invalid value: "{text}": {words}'
         if watching:  # Kubernetes answers 500 here; a wrong question is not our fault
             raise status.BadRequest(f"resourceVersion: {message}")
@@ -276,8 +278,13 @@ def parse_version(text: str) -> int | None:
     """The resourceVersion inside an object: None when absent or "0" (an unconditional write)."""
     if text in ("", "0"):
         return None
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or not _is_uint64(text):
         raise status.BadRequest(
             f'metadata.resourceVersion: Invalid value: "{text}": must be a number'
         )
     return int(text)
+
+
+def _is_uint64(digits: str) -> bool:
+    """Whether the number fits; Python refuses to read numbers of thousands of digits at all."""
+    return len(digits.lstrip("0")) <= 20 and int(digits.lstrip("0") or "0") < 2**64

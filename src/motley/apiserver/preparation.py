@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from motley.api import names
+from motley.api.defaults import pod as pod_defaults
 from motley.api.defaults import storage
 
 Document = dict[str, Any]
@@ -87,7 +88,8 @@ OWN_STATUS = frozenset({("", "nodes")})
 
 
 def _pod(obj: Document, created: str) -> None:
-    """A pod behind a gate says from the start why nobody schedules it."""
+    """The pod's own resources; one behind a gate says from the start why nobody schedules it."""
+    pod_defaults.request_pod_level(obj.get("spec") or {})
     if (obj.get("spec") or {}).get("schedulingGates"):
         condition = {
             "type": "PodScheduled",
@@ -139,16 +141,16 @@ def _definition(obj: Document, created: str) -> None:
     }
 
 
-def _taint_rule(obj: Document, created: str) -> None:
+def _taint_rule(obj: Document, now: str) -> None:
     taint = (obj.get("spec") or {}).get("taint")
     if taint is not None:
-        taint.setdefault("timeAdded", created)
+        taint.setdefault("timeAdded", now)
 
 
-def _resource_slice(obj: Document, created: str) -> None:
+def _resource_slice(obj: Document, now: str) -> None:
     for device in (obj.get("spec") or {}).get("devices") or ():
         for taint in device.get("taints") or ():
-            taint.setdefault("timeAdded", created)
+            taint.setdefault("timeAdded", now)
 
 
 def _kept_spec(new: Document, old: Document) -> None:
@@ -166,6 +168,9 @@ CREATE: dict[tuple[str, str], Prepare] = {
     ("apiextensions.k8s.io", "customresourcedefinitions"): _definition,
     ("apps", "daemonsets"): _daemon_set,
     ("batch", "jobs"): _job,
+}
+# Defaults that tell the time, which those of the type cannot: who creates the object owns them.
+TIMED: dict[tuple[str, str], Prepare] = {
     (_RESOURCE, "devicetaintrules"): _taint_rule,
     (_RESOURCE, "resourceslices"): _resource_slice,
 }

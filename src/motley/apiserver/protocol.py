@@ -1,14 +1,16 @@
-"""uvicorn's protocols, taught to hand over the TLS client certificate.
+"""uvicorn's protocols, taught to hand over the TLS client certificate and to write at once.
 
-ASGI has no agreed place for it, and uvicorn passes none: these subclasses put the DER bytes of
-the verified peer certificate into `scope["state"]["peer_certificate"]`, taken once for each
-connection. Everything else is uvicorn's.
+ASGI has no agreed place for either: these subclasses put the DER bytes of the verified peer
+certificate into `scope["state"]["peer_certificate"]`, taken once for each connection, and beside
+it what makes a `Push`: a change that a hundred watchers get is written by the code that has it,
+without waking a hundred tasks to do so. Everything else is uvicorn's.
 """
 
 import asyncio
 import logging
 import ssl
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import httptools
@@ -22,6 +24,7 @@ from websockets.server import ServerProtocol
 from motley.apiserver import answer
 
 PEER = "peer_certificate"
+PUSHER = "pusher"
 
 
 def _peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
@@ -29,16 +32,40 @@ def _peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
     return connection.getpeercert(binary_form=True) if connection is not None else None
 
 
+def _no_push(chunk: bytes) -> bool:
+    return False
+
+
 class HttpProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with the client certificate in the scope's state."""
+    """HTTP/1.1 with the client certificate, and a way to push, in the scope's state."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Read the certificate once, when the handshake is over."""
         self.app_state: dict[str, Any] = {
             **self.app_state,
             PEER: _peer_certificate(transport),
+            PUSHER: self.pusher,
         }
         super().connection_made(transport)
+
+    def pusher(self, scope: MutableMapping[str, Any]) -> answer.Push:
+        """How to write chunks of a request's answer, which must have begun, past its task.
+
+        Nothing is written, and False said, once the client reads too slowly or is gone; the task
+        then does what it does for any stream. It must not send anything meanwhile.
+        """
+        cycle, flow, transport = self.cycle, self.flow, self.transport
+        # A request that was sent ahead of its turn has taken the cycle's place already.
+        is_possible = cycle.scope is scope and cycle.chunked_encoding and scope["method"] != "HEAD"
+
+        def push(chunk: bytes) -> bool:
+            if flow.write_paused or cycle.disconnected or cycle.response_complete:
+                return False
+            if chunk:  # an empty one would end the answer
+                transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            return True
+
+        return push if is_possible else _no_push
 
     def send_400_response(self, msg: str) -> None:
         """A method that HTTP does not know is refused as one that the API does not know."""

@@ -8,6 +8,7 @@ Invariant: parsing never fails. A path outside the scheme is a non-resource requ
 something is served there is decided later, after the caller is known.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
@@ -17,6 +18,12 @@ from motley.api import status
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 # What `namespaces/NS/…` may be followed by and still concern the namespace itself.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_INTEGER = re.compile(r"[+-]?[0-9]+")  # Python's int() takes spaces, underscores and more digits
+_INTEGER_DIGITS = 200
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Query(dict[str, list[str]]):
@@ -46,10 +53,13 @@ class Query(dict[str, list[str]]):
         text = self.text(key)
         if not text:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise status.BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        problem = "invalid syntax"
+        if _INTEGER.fullmatch(text):
+            # The length first: Python takes long over, and refuses, numbers of many digits.
+            if len(text) <= _INTEGER_DIGITS and _INT64_MIN <= int(text) <= _INT64_MAX:
+                return int(text)
+            problem = "value out of range"
+        raise status.BadRequest(f'strconv.ParseInt: parsing "{text}": {problem}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,11 @@ def _verb(method: str, name: str, query: Query, watching: bool) -> str:
     if method == "DELETE":
         return "delete" if name else "deletecollection"
     return _VERBS.get(method, method.lower())
+
+
+def is_broken(raw_path: bytes) -> bool:
+    """Whether a path, as it came, has a percent sign that begins no escape."""
+    return b"%" in raw_path and _BROKEN_ESCAPE.search(raw_path) is not None
 
 
 def headers_of(raw: Sequence[tuple[bytes, bytes]]) -> Mapping[str, str]:

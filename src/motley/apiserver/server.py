@@ -9,24 +9,35 @@ import asyncio
 import contextlib
 import gc
 import socket
-import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
 
-import uvicorn
-
-from motley.api import motleyio
-from motley.apiserver import bootstrap, document, tls, upkeep
+from motley.api import motleyio, scheme
+from motley.apiserver import (
+    audit,
+    bootstrap,
+    compat,
+    document,
+    encryption,
+    extension,
+    flowcontrol,
+    serving,
+    tls,
+    upkeep,
+)
 from motley.apiserver.admission import chain
 from motley.apiserver.admission.lookup import Lookup
 from motley.apiserver.admission.policy import status as policystatus
-from motley.apiserver.admission.pool import address_pool, port_pool
 from motley.apiserver.admission.services import ServiceAllocator
+from motley.apiserver.admission.webhook.caller import Caller
+from motley.apiserver.admission.webhook.caller import session as webhook_session
 from motley.apiserver.agents import Agents
 from motley.apiserver.aggregation import Aggregation, FrontProxy
+from motley.apiserver.allocation import repair
 from motley.apiserver.app import App
+from motley.apiserver.audit import policy as auditpolicy
 from motley.apiserver.authn import Authenticator, TokenFile
 from motley.apiserver.authn.bootstrap import BootstrapTokens
 from motley.apiserver.authn.keys import Keys
@@ -37,8 +48,10 @@ from motley.apiserver.authz.escalation import EscalationCheck
 from motley.apiserver.caches import Caches
 from motley.apiserver.core import Core
 from motley.apiserver.crds.controller import Definitions
+from motley.apiserver.crds.conversion import Conversions
+from motley.apiserver.encryption import Sealer
+from motley.apiserver.flowcontrol import follower as flowfollower
 from motley.apiserver.nonresource import NonResource
-from motley.apiserver.protocol import HttpProtocol, WebSocketProtocol
 from motley.apiserver.writer import Writer
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
@@ -51,8 +64,6 @@ log = journal.get(__name__)
 
 # Objects live long here: collect young ones rarely, old ones hardly ever.
 _GC_THRESHOLDS = (50_000, 20, 50)
-_DRAIN_S = 1  # for requests in flight; whoever has not taken its answer by then is slow
-_KEEP_ALIVE_S = 90  # longer than Go's idle timeout of 90 s would cut connections it still uses
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,12 @@ class Config:
     disabled_admission: frozenset[str] = frozenset()
     mount_service_account_token: bool = True
     etcd: EtcdConfig | None = None
+    max_requests: int = flowcontrol.MAX_READS + flowcontrol.MAX_WRITES
+    audit_log: audit.Options | None = None
+    audit_policy: Path | None = None
+    encryption: Path | None = None
+    compat: str = ""
+    runtime_config: str = ""
 
     @property
     def address(self) -> str:
@@ -99,8 +116,30 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-async def open_store(config: Config) -> Store:
-    """The store the options name."""
+def switched_off(runtime_config: str) -> list[str]:
+    """The API versions that `--runtime-config` turns off (`extensions/v1beta1=false,...`).
+
+    ValueError for one that is not there, or that others are kept as.
+    """
+    off = []
+    for one in filter(None, runtime_config.split(",")):
+        api_version, _, wanted = one.partition("=")
+        if wanted.lower() not in ("", "true", "false"):
+            raise ValueError(f"--runtime-config {one}: neither true nor false")
+        rows = [kind for kind in scheme.kinds() if kind.api_version == api_version]
+        if not rows:
+            raise ValueError(f"--runtime-config {one}: no such version")
+        if wanted.lower() != "false":
+            continue
+        if any(row.definition is None and row.stored_as is None for row in rows):
+            raise ValueError(f"--runtime-config {one}: the server itself needs this version")
+        off.append(api_version)
+    return off
+
+
+async def open_store(config: Config, seal: Sealer | None = None) -> Store:
+    """The store the options name; what it keeps on a disk goes through `seal`."""
+    seal = seal or Sealer()
     if config.store == "memory":
         return MemoryStore(document.stamp)
     if config.store == "etcd":
@@ -108,23 +147,49 @@ async def open_store(config: Config) -> Store:
             raise ValueError("etcd needs the URL of at least one server")
         from motley.store.etcd.store import EtcdStore  # here: gRPC takes a while to load
 
-        return await EtcdStore.open(config.etcd, stamp=document.stamp)
-    return await SqliteStore.open(config.data_dir / "store.db", stamp=document.stamp)
+        return await EtcdStore.open(config.etcd, stamp=document.stamp, seal=seal)
+    path = config.data_dir / "store.db"
+    return await SqliteStore.open(path, stamp=document.stamp, seal=seal)
 
 
-async def run(config: Config, clock: Clock = SYSTEM) -> None:
+async def run(
+    config: Config, clock: Clock = SYSTEM, *, extensions: Sequence[extension.Factory] = ()
+) -> None:
     """Serve until cancelled."""
     gc.set_threshold(*_GC_THRESHOLDS)
+    motleyio.install()
+    for api_version in switched_off(config.runtime_config):
+        scheme.withhold(api_version)
+    seal = Sealer(encryption.load(config.encryption) if config.encryption else ())
     listener = listen(config.bind, config.port)  # first: a port in use is known before any work
     addresses = [config.bind, config.address, bootstrap.service_address(config.service_cidr)]
     pki = tls.ensure(config.data_dir, addresses=addresses, server_url=config.local_url, now=clock)
     tokens = TokenFile.load(config.token_file) if config.token_file else None
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
-        store = await open_store(config)
+        auditor = _auditor(config, stack, clock)
+        store = await open_store(config, seal)
         stack.push_async_callback(store.close)
-        app = await stack.enter_async_context(assemble(config, store, pki, tokens, clock))
-        await _serve(config, app, pki, listener)
+        await seal.check(store)
+        assembling = assemble(
+            config,
+            store,
+            pki,
+            tokens,
+            clock,
+            extensions=extensions,
+            auditor=auditor,
+            is_stale=seal.is_stale,
+        )
+        app = await stack.enter_async_context(assembling)
+        gc.collect()
+        gc.freeze()  # what is loaded now lives as long as the process: never walk it again
+        async with asyncio.TaskGroup() as group:
+            compaction = group.create_task(upkeep.compact_on_signal(store), name="SIGUSR1")
+            try:
+                await _serve(config, app, pki, listener, clock)
+            finally:
+                compaction.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -134,29 +199,47 @@ async def assemble(
     pki: tls.Pki | None,
     tokens: TokenFile | None,
     clock: Clock = SYSTEM,
+    rng: Random | None = None,
+    *,
+    extensions: Sequence[extension.Factory] = (),
+    auditor: audit.Auditor | None = None,
+    is_stale: Callable[[str], bool] | None = None,
 ) -> AsyncIterator[App]:
     """The application over an open store, with its background work running."""
     # Uids, name suffixes and addresses must be unique, not secret: seeded from the system once,
     # because asking it each time is a system call for every object.
-    rng = Random(SystemRandom().getrandbits(256))
+    rng = rng or Random(SystemRandom().getrandbits(256))
     motleyio.install()
     caches = Caches(store, clock)
     access = _access(config, store, caches, pki, tokens, clock)
+    lookup = Lookup(store, caches)
     services = ServiceAllocator(
-        address_pool(config.service_cidr, rng=rng), port_pool(config.node_ports, rng=rng)
+        store,
+        caches,
+        lookup,
+        service_cidr=config.service_cidr,
+        node_ports=config.node_ports,
+        clock=clock,
+        rng=rng,
     )
     admission = chain.build(
-        Lookup(store, caches),
+        lookup,
         rng,
         first=[EscalationCheck(access.authorizer)],
         allocators=[services],
         disabled=config.disabled_admission,
         mount_token=config.mount_service_account_token,
+        authorizer=access.authorizer,
     )
     writer = Writer(store, admission, clock, rng)
-    agents = Agents(store, _agent_context(pki))
+    converting = Caller(lookup, webhook_session)
+    writer.conversions = Conversions(converting.call, rng)
+    if is_stale is not None:
+        writer.is_stale = is_stale
+    flow = flowcontrol.FlowControl(config.max_requests)
+    agents = Agents(store, serving.agent_context(pki) if pki is not None else None)
     core = Core(store, caches, writer, agents, clock, rng, access)
-    await services.rebuild(store)
+    await repair.run(writer, services.ledger)
     await bootstrap.run(
         writer, service_cidr=config.service_cidr, address=config.address, port=config.port
     )
@@ -164,8 +247,10 @@ async def assemble(
         if pki is not None:
             starting.create_task(asyncio.to_thread(access.tokens.keys.load))
         starting.create_task(default_policy.run(writer))
+        starting.create_task(flowfollower.ensure(writer))
 
-    aggregation = Aggregation(core, _front_proxy(pki, clock))
+    brought = [make(core) for make in extensions]
+    aggregation = Aggregation(core, _front_proxy(pki, clock), brought)
     definitions = Definitions(core, aggregation.wake)
     await definitions.load()
     await aggregation.load()
@@ -179,23 +264,44 @@ async def assemble(
 
     nonresource = NonResource(
         f"{config.address}:{config.port}",
-        {"caches": unready, "shutdown": stopping},
+        # The store goes by `etcd`, which is what monitoring asks for: it is well when the caches
+        # can follow its log.
+        {"etcd": unready},
+        {"etcd-readiness": unready, "informer-sync": unready, "shutdown": stopping},
         access.tokens,
+        compat.listed() if config.compat else (),
     )
-    app = App(core, nonresource, aggregation)
+
+    async def renewed(ca_pem: bytes) -> None:
+        if pki is not None:
+            agents.renew(serving.agent_context(pki))
+            await aggregation.publish_trust()
+
+    app = App(
+        core,
+        nonresource,
+        aggregation,
+        flow=flow,
+        auditor=auditor,
+        renewed=renewed,
+        compat=compat.Compat(config.compat) if config.compat else None,
+    )
     async with asyncio.TaskGroup() as group:
         background = [
             group.create_task(caches.run(), name="caches"),
+            group.create_task(services.run(), name="node ports"),
+            group.create_task(repair.forever(writer, services, clock), name="allocations"),
             group.create_task(definitions.run(), name="definitions"),
             group.create_task(aggregation.run(), name="aggregation"),
             group.create_task(upkeep.compact_forever(store, clock), name="compaction"),
             group.create_task(upkeep.expire_events_forever(store, clock), name="events"),
             group.create_task(policystatus.observe_forever(caches, writer), name="policies"),
+            group.create_task(flowfollower.follow_forever(caches, writer, flow), name="flows"),
+            group.create_task(flowfollower.restore_forever(writer, clock), name="flow defaults"),
+            *(group.create_task(one.run(), name=one.group) for one in brought),
         ]
         try:
             await caches.ready()
-            gc.collect()
-            gc.freeze()  # what is loaded now lives as long as the process: never walk it again
             yield app
         finally:
             core.end_streams()
@@ -203,6 +309,18 @@ async def assemble(
                 task.cancel()
             await agents.close()
             await admission.aclose()
+            await converting.aclose()
+
+
+def _auditor(
+    config: Config, stack: contextlib.AsyncExitStack, clock: Clock
+) -> audit.Auditor | None:
+    if config.audit_log is None:
+        return None
+    chosen = auditpolicy.load(config.audit_policy) if config.audit_policy else auditpolicy.DEFAULT
+    written = audit.AuditLog(config.audit_log, clock)
+    stack.callback(written.close)
+    return audit.Auditor(written.write, clock, chosen)
 
 
 def _access(
@@ -227,58 +345,14 @@ def _access(
 def _front_proxy(pki: tls.Pki | None, clock: Clock) -> FrontProxy | None:
     if pki is None:
         return None
-    return FrontProxy(*tls.front_proxy(pki, now=clock), pki.ca_pem.decode())
+    return FrontProxy(*tls.front_proxy(pki, now=clock), pki.ca_file)
 
 
-def _agent_context(pki: tls.Pki | None) -> ssl.SSLContext | None:
-    if pki is None:
-        return None
-    context = ssl.create_default_context(cafile=str(pki.ca_file))
-    context.load_cert_chain(pki.kubelet_client_cert_file, pki.kubelet_client_key_file)
-    # Agents are found by address; their certificates name the node. The authority is the check.
-    context.check_hostname = False
-    return context
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: `motley.lib.tasks` owns the process's signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        yield
-
-
-async def _serve(config: Config, app: App, pki: tls.Pki, listener: socket.socket) -> None:
-    settings = uvicorn.Config(
-        app,
-        host=config.bind,
-        port=config.port,
-        http=HttpProtocol,
-        ws=WebSocketProtocol,
-        ws_ping_interval=None,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_DRAIN_S,
-        ssl_certfile=str(pki.cert_file),
-        ssl_keyfile=str(pki.key_file),
-        ssl_ca_certs=str(pki.ca_file),
-        ssl_cert_reqs=ssl.CERT_OPTIONAL,
-        backlog=1024,
-    )
-    server = _Server(settings)
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[listener]), name="https")
-        log.info("serving", address=config.bind, port=config.port, store=config.store)
-        try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            app.end_streams()
-            server.should_exit = True
-            await serving
-            raise
+async def _serve(
+    config: Config, app: App, pki: tls.Pki, listener: socket.socket, clock: Clock
+) -> None:
+    log.info("serving", address=config.bind, port=config.port, store=config.store)
+    await serving.serve(config.bind, config.port, app, pki, listener, clock, app.renewed)
 
 
 def listen(address: str, port: int) -> socket.socket:

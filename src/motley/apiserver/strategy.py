@@ -140,6 +140,8 @@ def _counted_part(kind: scheme.Kind, document: Document) -> Any:
     if kind.definition is not None:
         uncounted = FRAME | {"status"} if has_status(kind) else FRAME
         return {k: v for k, v in document.items() if k not in uncounted}
+    if _id(kind) == ("apps", "deployments"):  # the one kind whose annotations count too
+        return document.get("spec"), document["metadata"].get("annotations") or {}
     if "spec" in document:
         return document["spec"]
     frame = ("apiVersion", "kind", "metadata", "status")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -110,12 +111,12 @@ def ensure(
     pki = Pki(data_dir, ca_pem, ca_key_pem)
     wanted = serving_names(addresses)
     if not _is_good(pki.cert_file, pki.key_file, pki, now, wanted):
-        _write_pair(
+        write_pair(
             pki.cert_file, pki.key_file, issue_server(pki, "kube-apiserver", wanted, now=now)
         )
     client = (pki.kubelet_client_cert_file, pki.kubelet_client_key_file)
     if not _is_good(*client, pki, now):
-        _write_pair(*client, issue_client(pki, KUBELET_CLIENT, now=now))
+        write_pair(*client, issue_client(pki, KUBELET_CLIENT, now=now))
     _ensure_admin(pki, server_url, now)
     return pki
 
@@ -144,7 +145,9 @@ def issue_client(
     return _issue(pki, common_name, organizations, [], ExtendedKeyUsageOID.CLIENT_AUTH, now)
 
 
-def front_proxy(pki: Pki, *, now: clock.Clock = clock.SYSTEM) -> tuple[Path, Path]:
+def front_proxy(
+    pki: Pki, *, now: clock.Clock = clock.SYSTEM, anew: bool = False
+) -> tuple[Path, Path]:
     """The certificate and key by which aggregated API servers know this one.
 
     It has an authority of its own: whoever holds it is believed about who everybody else is.
@@ -153,8 +156,8 @@ def front_proxy(pki: Pki, *, now: clock.Clock = clock.SYSTEM) -> tuple[Path, Pat
     directory.mkdir(mode=0o700, exist_ok=True)
     authority = Pki(pki.data_dir, *_ensure_ca(directory, now))
     cert_file, key_file = directory / "client.crt", directory / "client.key"
-    if not _is_good(cert_file, key_file, authority, now):
-        _write_pair(cert_file, key_file, issue_client(authority, "front-proxy-client", now=now))
+    if anew or not _is_good(cert_file, key_file, authority, now):
+        write_pair(cert_file, key_file, issue_client(authority, "front-proxy-client", now=now))
     return cert_file, key_file
 
 
@@ -212,8 +215,15 @@ def _ensure_ca(directory: Path, now: clock.Clock) -> tuple[bytes, bytes]:
     cert_file, key_file = directory / "ca.crt", directory / "ca.key"
     if cert_file.exists() and key_file.exists():
         return cert_file.read_bytes(), key_file.read_bytes()
+    pair = make_authority("motley-ca", now)
+    write_pair(cert_file, key_file, pair)
+    return pair
+
+
+def make_authority(common_name: str, now: clock.Clock = clock.SYSTEM) -> tuple[bytes, bytes]:
+    """A new authority: certificate (PEM) and key (PEM)."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "motley-ca")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     begin = _utc(now) - _BACKDATE
     certificate = (
         x509.CertificateBuilder()
@@ -228,9 +238,12 @@ def _ensure_ca(directory: Path, now: clock.Clock) -> tuple[bytes, bytes]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    pair = certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
-    _write_pair(cert_file, key_file, pair)
-    return pair
+    return pem_of(certificate), _key_pem(key)
+
+
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """A certificate as text."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _issue(
@@ -316,18 +329,34 @@ def _is_good(
 
 
 def _is_current(pem: bytes, pki: Pki, now: clock.Clock, names: Iterable[str] = ()) -> bool:
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(pki.ca_pem))
-    except Exception:  # unreadable, or of another authority: either way it is made again
+    certificate = issued_by_us(pem, pki.ca_pem)
+    if certificate is None:
         return False
     if certificate.not_valid_after_utc - _utc(now) < _RENEW_BEFORE:
         return False
     wanted = {_general_name(n) for n in names}
-    return not wanted or wanted <= set(_alternative_names(certificate))
+    return not wanted or wanted <= set(alternative_names(certificate))
 
 
-def _alternative_names(certificate: x509.Certificate) -> Iterable[x509.GeneralName]:
+def issued_by_us(pem: bytes, ca_pem: bytes) -> x509.Certificate | None:
+    """The certificate, if one of the trusted authorities made it: there are two while one takes
+    the other's place."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        authorities = x509.load_pem_x509_certificates(ca_pem)
+    except ValueError:  # unreadable: it is made again
+        return None
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return certificate
+    return None
+
+
+def alternative_names(certificate: x509.Certificate) -> Iterable[x509.GeneralName]:
+    """The names and addresses a certificate is good for."""
     try:
         return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -341,29 +370,37 @@ def _ensure_admin(pki: Pki, server_url: str, now: clock.Clock) -> None:
     text = kubeconfig(server_url, pki.ca_pem, *pair).encode()
     path = pki.admin_kubeconfig
     if not path.exists() or path.read_bytes() != text:
-        _write(path, text, 0o600)
+        write(path, text)
 
 
 def _admin_pair(pki: Pki, now: clock.Clock) -> tuple[bytes, bytes] | None:
     """The administrator's pair from the kubeconfig of an earlier start, if it is still good."""
+    pair = pair_of(pki.admin_kubeconfig)
+    return pair if pair is not None and _is_current(pair[0], pki, now) else None
+
+
+def pair_of(path: Path) -> tuple[bytes, bytes] | None:
+    """The certificate and key in a kubeconfig; None when it holds none."""
     try:
-        user = yaml.safe_load(pki.admin_kubeconfig.read_bytes())["users"][0]["user"]
+        user = yaml.safe_load(path.read_bytes())["users"][0]["user"]
         cert = base64.b64decode(user["client-certificate-data"])
         key = base64.b64decode(user["client-key-data"])
     except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
         return None
-    return (cert, key) if _is_current(cert, pki, now) else None
+    return cert, key
 
 
-def _write_pair(cert_file: Path, key_file: Path, pair: tuple[bytes, bytes]) -> None:
-    _write(key_file, pair[1], 0o600)
-    _write(cert_file, pair[0], 0o600)
+def write_pair(cert_file: Path, key_file: Path, pair: tuple[bytes, bytes]) -> None:
+    """Replace a certificate (first of the pair) and its key."""
+    write(key_file, pair[1])
+    write(cert_file, pair[0])
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
+def write(path: Path, data: bytes) -> None:
+    """Replace a file, at once and for its owner's eyes only."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

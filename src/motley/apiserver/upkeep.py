@@ -1,7 +1,10 @@
 """What a server does by itself: forget old revisions and old Events.
 
-Both loops work in small steps and survive errors: upkeep that fails once is tried again.
+The loops work in small steps and survive errors: upkeep that fails once is tried again.
 """
+
+import asyncio
+import signal
 
 from motley.api import scheme
 from motley.apiserver import document
@@ -27,6 +30,29 @@ async def compact_forever(store: Store, clock: Clock) -> None:
                 await store.compact(Revision(revision - KEEP_REVISIONS))
         except StoreError as error:
             log.error("compaction failed", exc_info=error)
+
+
+async def compact_on_signal(store: Store) -> None:
+    """Forget every revision but the present one whenever SIGUSR1 comes.
+
+    What `etcdctl compact` is for etcd: an operator whose disk fills cannot wait, and a test of
+    clients that come back too late needs a past that is gone.
+    """
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, asked.set)
+    try:
+        while True:
+            await asked.wait()
+            asked.clear()
+            try:
+                revision = await store.revision()
+                await store.compact(revision)
+                log.info("compacted on request", revision=revision)
+            except StoreError as error:
+                log.error("compaction failed", exc_info=error)
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)
 
 
 async def expire_events_forever(store: Store, clock: Clock) -> None:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from motley.api import defaults, names, scheme, status, validation
+from motley.api import codec, defaults, names, scheme, status, validation
 from motley.api.fields import tracking
-from motley.apiserver import document, strategy, versions
+from motley.apiserver import document, preparation, strategy, versions
 from motley.apiserver.admission import Admission, Change
-from motley.apiserver.crds import shown
+from motley.apiserver.admission.webhook.caller import CallFailed
+from motley.apiserver.admission.webhook.configuration import Webhook
+from motley.apiserver.crds import conversion, shown
 from motley.apiserver.options import parse_version
 from motley.apiserver.subresources import parts
 from motley.lib.clock import Clock, rfc3339
@@ -48,6 +50,10 @@ _NAME_DRAWS = 8
 _RACES = 12
 
 
+async def _nobody(webhook: Webhook, review: Document) -> Document:
+    raise CallFailed("this server calls no webhooks")
+
+
 @dataclass(slots=True)
 class Written:
     """The outcome of a write: the object's bytes as they are now, and what to warn about."""
@@ -66,6 +72,9 @@ class Writer:
         self.admission = admission
         self.clock = clock
         self.rng = rng
+        self.conversions = conversion.Conversions(_nobody, rng)
+        self.is_stale: Callable[[str], bool] = lambda key: False
+        """Whether an object must be written again also when nothing in it changed."""
 
     def timestamp(self) -> str:
         """Now, as objects carry it."""
@@ -93,6 +102,8 @@ class Writer:
             if manager is not None:
                 tracking.created(shown_as, made, manager, self.timestamp())
 
+        if (default := preparation.TIMED.get((kind.group, kind.plural))) is not None:
+            default(new, self.timestamp())
         kind, new = versions.kept(kind, new, own)
         metadata = new["metadata"]
         base = "" if metadata.get("name") else str(metadata.get("generateName") or "")
@@ -115,9 +126,10 @@ class Writer:
             try:
                 return await self._create_once(kind, namespace, new, dry_run)
             except Mismatch:
-                continue  # a quota that is charged along with it has changed: ask again
+                continue  # what is written along with it (a quota, an address) has changed
         raise status.Conflict(
-            f"{kind.qualified}: the quotas of namespace {namespace} change too quickly, try again"
+            f"{kind.qualified}: what is taken along with it in namespace {namespace!r} changes too "
+            "quickly, try again"
         )
 
     async def _create_once(
@@ -132,8 +144,9 @@ class Writer:
                 raise status.invalid(kind.group, kind.kind, name, errors)
             await validate()
             key = kind.key(namespace, name)
-            value = document.encode(kind, new)
+            value = await self.conversions.encode(kind, new)
             if dry_run:
+                await self.conversions.prime(kind, [value])
                 if (current := await self.store.get(key)) is not None:
                     raise already_exists(kind, name, current)
                 return Written(value, change.warnings, created=True)
@@ -143,7 +156,7 @@ class Writer:
                 if mismatch.key != key:
                     raise
                 raise already_exists(kind, name, mismatch.current) from None
-            return Written(done.records[0].value, change.warnings, created=True)
+            return await self._shown(kind, done.records[0].value, change, created=True)
 
     async def update(
         self,
@@ -174,8 +187,9 @@ class Writer:
         for _ in range(_RACES):
             if record is None:
                 raise status.not_found(kind.group, kind.plural, name)
-            old = shown.document(kind, document.decode(record.value))
-            new = modify(old if is_fresh else shown.document(kind, document.decode(record.value)))
+            await self.conversions.prime(kind, [record.value])
+            old = shown.read(kind, record.value)
+            new = modify(old if is_fresh else shown.read(kind, record.value))
             pinned = check_expectations(kind, name, new, old, record)
             try:
                 return await self._update(
@@ -227,23 +241,37 @@ class Writer:
                 raise status.invalid(kind.group, kind.kind, name, errors)
             await validate()
             tracking.settle_times(old, new)
-            if document.is_same(old, new):
+            if document.is_same(old, new) and not self.is_stale(record.key):
                 return Written(record.value, change.warnings)
-            value = document.encode(kind, new)
+            value = await self.conversions.encode(kind, new)
             if dry_run:
-                return Written(document.stamp(value, record.revision), change.warnings)
+                return await self._shown(kind, document.stamp(value, record.revision), change)
             if strategy.is_released(new):
-                await self.commit([Delete(record.key, record.revision)])
+                await self.commit([Delete(record.key, record.revision), *change.also])
                 change.new = None  # what the object held is free again
-                return Written(
-                    document.stamp(value, record.revision), change.warnings, removed=True
-                )
+                last = document.stamp(value, record.revision)
+                return await self._shown(kind, last, change, removed=True)
             done = await self.commit([Put(record.key, value, record.revision), *change.also])
-            return Written(done.records[0].value, change.warnings)
+            return await self._shown(kind, done.records[0].value, change)
+
+    async def _shown(
+        self,
+        kind: scheme.Kind,
+        value: bytes,
+        change: Change,
+        *,
+        created: bool = False,
+        removed: bool = False,
+    ) -> Written:
+        """The outcome, fit to be shown in the version that was written."""
+        await self.conversions.prime(kind, [value])
+        return Written(value, change.warnings, created=created, removed=removed)
 
     async def put(self, kind: scheme.Kind, record: Record, new: Document) -> Committed:
         """Store a document as it is over the record it was made from (deletions mark so)."""
-        value = document.encode(kind, new)
+        # As it is also means: in the version it was kept in, where a webhook tells them apart.
+        as_is = conversion.is_asked(kind)
+        value = codec.encode_object(new) if as_is else document.encode(kind, new)
         return await self.commit([Put(record.key, value, record.revision)])
 
     async def commit(self, ops: Sequence[Op]) -> Committed:
@@ -287,17 +315,32 @@ def check_expectations(
     metadata = metadata_of(new)
     uid = metadata.get("uid")
     if uid and uid != old["metadata"].get("uid"):
-        raise status.Conflict(
-            f'Operation cannot be fulfilled on {kind.qualified} "{name}": '
-            f"StorageError: invalid object, Code: 4, Key: {record.key}, ResourceVersion: 0, "
-            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
-            f"UID in object meta: {old['metadata'].get('uid')}",
-            details=_details(kind, name),
-        )
+        raise other_uid(kind, name, record.key, uid, old["metadata"].get("uid"))
     version = parse_version(str(metadata.get("resourceVersion") or ""))
     if version is not None and version != record.revision:
         raise modified(kind, name)
+    ended = metadata.get("deletionTimestamp")
+    if ended and ended != old["metadata"].get("deletionTimestamp"):
+        raise immutable(kind, name, "metadata.deletionTimestamp", ended)
     return version is not None
+
+
+def other_uid(kind: scheme.Kind, name: str, key: str, wanted: Any, found: Any) -> status.Conflict:
+    """The write was made for another object of the same name."""
+    return status.Conflict(
+        f'Operation cannot be fulfilled on {kind.qualified} "{name}": '
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, "
+        f"UID in object meta: {found}",
+        details=_details(kind, name),
+    )
+
+
+def immutable(kind: scheme.Kind, name: str, field: str, value: Any) -> status.Invalid:
+    """What only the server sets was to be changed."""
+    message = f'Invalid value: "{value}": field is immutable'
+    error = status.FieldError(field, "FieldValueInvalid", message)
+    return status.invalid(kind.group, kind.kind, name, [error])
 
 
 def modified(kind: scheme.Kind, name: str) -> status.Conflict:

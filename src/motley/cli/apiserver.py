@@ -1,12 +1,18 @@
 """`motley apiserver`: the API server in the foreground."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from motley.cli import etcd_options
+from motley.cli import etcd_options, guard_options
+from motley.cli.guard_options import Guard
 from motley.lib import journal, tasks
 from motley.store.etcd.config import Config as EtcdConfig
+
+if TYPE_CHECKING:
+    from motley.apiserver.extension import Factory
 
 
 @click.command()
@@ -52,6 +58,26 @@ from motley.store.etcd.config import Config as EtcdConfig
     help="Admission plugins to leave out, separated by commas.",
 )
 @click.option(
+    "--runtime-config",
+    default="",
+    metavar="VERSIONS",
+    help="API versions to leave out: extensions/v1beta1=false,motley.io/v1=false. Only versions"
+    " that nothing is kept in.",
+)
+@click.option(
+    "--metrics-every-s",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    show_default=True,
+    help="Ask node agents this often what pods use, and serve it as metrics.k8s.io; 0: never.",
+)
+@click.option(
+    "--compat",
+    type=click.Choice(["minik8s"]),
+    help="Also read another system's spellings of manifests; answers warn of each.",
+)
+@guard_options.options
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
     default="info",
@@ -69,15 +95,20 @@ def command(
     token_auth_file: Path | None,
     service_account_issuer: str,
     disable_admission_plugins: str,
+    runtime_config: str,
+    guard: Guard,
+    metrics_every_s: float,
+    compat: str | None,
     log_level: str,
 ) -> None:
     """Run the API server in the foreground.
 
-    Writes DATA-DIR/admin.kubeconfig before it is ready; `GET /readyz` says when it is.
+    Writes DATA-DIR/admin.kubeconfig before it is ready; `GET /readyz` says when it is. SIGUSR1:
+    forget every revision but the present one.
     """
     if store == "etcd" and etcd is None:
         raise click.UsageError("--store etcd needs --etcd-servers (or $ETCD_SERVER)")
-    from motley.apiserver import server
+    from motley.apiserver import audit, server
     from motley.store.contract import StoreError
 
     journal.configure(log_level)
@@ -93,8 +124,30 @@ def command(
         token_file=token_auth_file,
         service_account_issuer=service_account_issuer,
         disabled_admission=frozenset(filter(None, disable_admission_plugins.split(","))),
+        max_requests=guard.max_requests,
+        audit_log=audit.Options(
+            guard.audit_path,
+            guard.audit_max_size_mb,
+            guard.audit_max_backups,
+            guard.audit_max_age_days,
+        )
+        if guard.audit_path
+        else None,
+        audit_policy=guard.audit_policy,
+        encryption=guard.encryption,
+        compat=compat or "",
+        runtime_config=runtime_config,
     )
     try:
-        tasks.run(server.run(config))
+        tasks.run(server.run(config, extensions=_extensions(metrics_every_s)))
     except* (OSError, ValueError, StoreError) as group:
         raise click.ClickException(str(group.exceptions[0])) from None
+
+
+def _extensions(metrics_every_s: float) -> "Sequence[Factory]":
+    """What this server serves beside the API's own groups."""
+    if not metrics_every_s:
+        return []
+    from motley.metrics.resource_api import ResourceMetrics
+
+    return [lambda core: ResourceMetrics(core, metrics_every_s)]

@@ -14,6 +14,8 @@ COMMANDS = {
     "logs": ("logs", "Show a component's log."),
     "demo": ("demo", "Deploy the hello example and call it through its Service."),
     "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
+    "apply": ("apply", "Apply manifests, also in Minik8s' spelling."),
+    "certs": ("certs", "List and renew certificates, change the authority."),
     "backup": ("backup", "Save every object to a file, while the cluster runs."),
     "restore": ("restore", "Bring the objects of a backup back."),
     "apiserver": ("apiserver", "Run the API server in the foreground."),

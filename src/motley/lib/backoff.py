@@ -14,7 +14,7 @@ class Backoff:
 
     base_s: float = 0.1
     cap_s: float = 30.0
-    rng: Random = field(default_factory=Random)
+    rng: Random = field(default_factory=lambda: Random())  # late, so that a test may seed it
     attempt: int = 0
 
     def next(self) -> float:

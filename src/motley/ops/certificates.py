@@ -5,6 +5,7 @@ component gets its identity from it, and the node agent its serving certificate.
 stays, so running components keep working.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -63,8 +64,10 @@ def located(config: Config) -> Credentials:
     return Credentials(config.root / "pki", config.root / "apiserver" / "pki" / "ca.crt")
 
 
-def ensure(config: Config, source: clock.Clock = clock.SYSTEM) -> Credentials:
-    """Make what is missing or near its end."""
+def ensure(
+    config: Config, source: clock.Clock = clock.SYSTEM, *, anew: Collection[str] = ()
+) -> Credentials:
+    """Make what is missing or near its end, and the files whose names are in `anew`."""
     url = f"https://127.0.0.1:{config.api_port}"
     addresses = [config.node_ip, config.service_address, config.node_name]
     pki = tls.ensure(config.root / "apiserver", addresses=addresses, server_url=url, now=source)
@@ -72,12 +75,13 @@ def ensure(config: Config, source: clock.Clock = clock.SYSTEM) -> Credentials:
     credentials.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for component, identity in identities(config.node_name).items():
         path = credentials.kubeconfig(component)
-        if not _is_good_kubeconfig(path, url, pki.ca_pem, identity, source):
+        if path.name in anew or not _is_good_kubeconfig(path, url, pki.ca_pem, identity, source):
             pair = tls.issue_client(pki, identity.user, identity.groups, now=source)
             text = tls.kubeconfig(url, pki.ca_pem, *pair, user=identity.user)
             _write_private(path, text.encode())
     names = [config.node_name, config.node_ip, "127.0.0.1", "localhost"]
-    if not _is_good_certificate(credentials.node_cert, pki.ca_pem, names, source):
+    is_good = _is_good_certificate(credentials.node_cert, pki.ca_pem, names, source)
+    if credentials.node_cert.name in anew or not is_good:
         cert, key = tls.issue_server(pki, f"system:node:{config.node_name}", names, now=source)
         _write_private(credentials.node_key, key)
         _write_private(credentials.node_cert, cert)
@@ -86,10 +90,8 @@ def ensure(config: Config, source: clock.Clock = clock.SYSTEM) -> Credentials:
 
 def _is_current(pem: bytes, ca_pem: bytes, source: clock.Clock) -> x509.Certificate | None:
     """A certificate of our authority that lasts a while yet."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca_pem))
-    except Exception:  # unreadable, or of another authority: either way it is made again
+    certificate = tls.issued_by_us(pem, ca_pem)
+    if certificate is None:
         return None
     left = certificate.not_valid_after_utc - datetime.fromtimestamp(source.now(), UTC)
     return certificate if left > _RENEW_BEFORE else None

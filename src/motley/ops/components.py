@@ -11,6 +11,7 @@ APISERVER = "apiserver"
 NODE = "node"
 # One of each per cluster: after a crash nobody should wait for the lease of the dead one.
 _ALONE = ("--no-leader-elect",)
+_METRICS_EVERY_S = 15  # metrics-server's --metric-resolution
 
 
 def layout(config: Config) -> containerd.Layout:
@@ -30,6 +31,8 @@ def specs(config: Config, credentials: Credentials) -> list[Spec]:
                 "port": config.api_port,
                 "service-cluster-ip-range": config.service_cidr,
                 "advertise-address": config.node_ip,
+                "metrics-every-s": _METRICS_EVERY_S,
+                **({"compat": config.compat} if config.compat else {}),
             },
             config,
             probe=f"https://127.0.0.1:{config.api_port}/readyz",
@@ -39,6 +42,8 @@ def specs(config: Config, credentials: Credentials) -> list[Spec]:
             {
                 "kubeconfig": credentials.kubeconfig("controllers"),
                 "pod-cidr": config.pod_cidr,
+                "cluster-signing-cert-file": credentials.ca,
+                "cluster-signing-key-file": credentials.ca.with_suffix(".key"),
                 "health-port": config.controllers_health_port,
             },
             config,

@@ -40,6 +40,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     bridge: str = "motley0"
     table: str = "motley"
     log_level: str = "info"
+    compat: str = ""  # another system whose spellings the API server reads, too
     image_cache: str = ""  # where image archives are kept; empty: below the root
     is_node_ip_found: bool = False  # found, not given: found again when it is gone
     netns: int = 0  # inode of the network namespace the cluster lives in

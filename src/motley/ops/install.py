@@ -1,8 +1,9 @@
-"""What a Debian machine must have, and how it gets it: packages by apt, kubectl when it is old.
+"""What a Debian machine must have, and how it gets it: packages by apt, kubectl where it is old.
 
 Only what is missing is installed, and nothing that exists is changed: Debian's own containerd
 service, where one runs, is left alone, and a newer kubectl comes from a newer Debian suite through
-a private apt directory, so that the machine's sources stay as they are.
+a private apt directory, so that the machine's sources stay as they are. For the tests Debian 12's
+kubectl 1.20 comes the same way, under a name of its own.
 
 `python -m motley.ops.install DIR` is the second half of `make setup`; DIR keeps what was fetched.
 """
@@ -44,6 +45,7 @@ _CNI = ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KUBECTL_MINIMUM = (1, 31)  # the first that speaks WebSocket for exec by default
 KUBECTL_SUITE = "trixie"
+OLD_KUBECTL_SUITE = "bookworm"
 _KUBECTL_PACKAGES = ("kubectl", "kubernetes-client")
 
 
@@ -145,18 +147,31 @@ def kubectl(cache: Path, say: Say = print) -> str:
     found = find_kubectl(cache)
     if found is not None:
         return found
-    say(f"fetching kubectl from Debian {KUBECTL_SUITE}")
-    target = cache / "bin" / "kubectl"
+    return _fetched_kubectl(KUBECTL_SUITE, cache / "bin" / "kubectl", say)
+
+
+def old_kubectl(cache: Path, say: Say = print) -> str:
+    """Debian 12's kubectl 1.20, beside the current one: many users still have it."""
+    target = cache / "bin" / "kubectl-1.20"
+    if target.exists():
+        return str(target)
+    return _fetched_kubectl(OLD_KUBECTL_SUITE, target, say)
+
+
+def _fetched_kubectl(suite: str, target: Path, say: Say) -> str:
+    say(f"fetching kubectl from Debian {suite}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="motley-apt-") as scratch:
-        package = fetch_newer(Path(scratch), KUBECTL_SUITE, _KUBECTL_PACKAGES)
+        package = fetch_newer(Path(scratch), suite, _KUBECTL_PACKAGES)
         tree = Path(scratch, "tree")
         tree.mkdir()
         rootfs.extract(package, tree)
         unpacked = tree / "usr/bin/kubectl"
         if not unpacked.exists():
             raise Failure(f"{package.name} holds no kubectl")
-        shutil.move(unpacked, target)
+        # Beside its place first: a program half copied must never be found there.
+        shutil.move(unpacked, target.with_name(f"{target.name}.new"))
+        target.with_name(f"{target.name}.new").rename(target)
     return str(target)
 
 
@@ -223,6 +238,7 @@ def main(cache: Path) -> int:
     try:
         packages(for_tests=True)
         kubectl(cache)
+        old_kubectl(cache)
         images.ensure(cache / "images")
     except (Failure, rootfs.Unavailable) as failure:
         print(failure, file=sys.stderr)

@@ -44,7 +44,8 @@ def mounts(root: Path, table: str | None = None) -> list[str]:
     """Mount points below a directory, deepest and youngest first."""
     text = Path("/proc/self/mountinfo").read_text() if table is None else table
     points = [_unescape(line.split()[4]) for line in text.splitlines()]
-    return [p for p in reversed(points) if p.startswith(f"{root}/")]
+    real = root.resolve()  # as the kernel names it
+    return [p for p in reversed(points) if p.startswith(f"{real}/")]
 
 
 def _unescape(text: str) -> str:

@@ -4,7 +4,8 @@ Every step first looks whether its work is done, so a second `up` changes nothin
 and an `up` after any kind of crash goes on where the last one stopped. Components run under the
 supervisor; this command only says which, and watches until they are ready.
 
-Invariant: `up` deploys nothing; what runs in the cluster is what its users put there.
+Invariant: `up` deploys nothing; what runs in the cluster is what its users put there. The one
+object it makes is a StorageClass, so that claims find volumes.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,6 +27,7 @@ from motley.ops import (
     preflight,
     remains,
     rootfs,
+    storageclass,
 )
 from motley.ops.cluster import POLL_S, READY_S, Cluster
 from motley.ops.config import Config
@@ -94,6 +96,9 @@ async def up(
                 await cluster.wait_ready(spec)
         with progress.step(f"node {config.node_name} is Ready"):
             await _wait_node(config, source)
+        async with administrator(config, source) as client:
+            if await storageclass.ensure(client, config):
+                progress.say(f"made StorageClass {storageclass.NAME}")
 
 
 def _forget_last_boot(config: Config) -> None:

@@ -10,7 +10,7 @@ the log, is every event of its prefix after its start, once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from motley.store.contract import Closed, Event, Revision
 
@@ -28,23 +28,42 @@ class Broadcaster:
         self.revision = revision
         self.read_log = read_log
         self.closed = False
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: dict[Subscription, None] = {}  # told in order of arrival
+        # Those of folders (`/registry/pods/`) by their folder: an event is shown to the few that
+        # can want it, however many there are. The others are shown every event.
+        self._by_folder: dict[str, dict[Subscription, None]] = {}
+        self._others: dict[Subscription, None] = {}
 
     def subscribe(self, prefix: str, after: Revision) -> "Subscription":
         """A watch that starts after a revision, in the past or at the live end."""
         subscription = Subscription(self, prefix, after)
-        self._subscriptions.add(subscription)
+        self._subscriptions[subscription] = None
+        if prefix.endswith("/"):
+            self._by_folder.setdefault(prefix, {})[subscription] = None
+        else:
+            self._others[subscription] = None
         return subscription
 
     def unsubscribe(self, subscription: "Subscription") -> None:
         """Forget a watch."""
-        self._subscriptions.discard(subscription)
+        self._subscriptions.pop(subscription, None)
+        self._others.pop(subscription, None)
+        siblings = self._by_folder.get(subscription.prefix, {})
+        if siblings.pop(subscription, self) is None and not siblings:
+            del self._by_folder[subscription.prefix]
 
     def publish(self, events: Sequence[Event], revision: Revision) -> None:
         """Announce durable events; they end at `revision`. Never waits."""
         self.revision = revision
-        for subscription in self._subscriptions:
-            subscription.offer(events)
+        offered: dict[Subscription, list[Event]] = {}
+        for event in events:
+            for folder in _folders(event.key):
+                for subscription in self._by_folder.get(folder, ()):
+                    offered.setdefault(subscription, []).append(event)
+        for subscription, wanted in offered.items():
+            subscription.offer(wanted)
+        for subscription in self._others:
+            subscription.offer([e for e in events if e.key.startswith(subscription.prefix)])
 
     def skip(self, revision: Revision) -> None:
         """Go on at a revision when the events before it were lost: every watch that has not seen
@@ -59,6 +78,16 @@ class Broadcaster:
         for subscription in self._subscriptions:
             subscription.wake()
         self._subscriptions.clear()
+        self._by_folder.clear()
+        self._others.clear()
+
+
+def _folders(key: str) -> Iterator[str]:
+    """Every prefix of a key that ends with a slash."""
+    at = key.find("/")
+    while at >= 0:
+        yield key[: at + 1]
+        at = key.find("/", at + 1)
 
 
 class Subscription:
@@ -66,7 +95,7 @@ class Subscription:
 
     def __init__(self, hub: Broadcaster, prefix: str, after: Revision) -> None:
         self._hub = hub
-        self._prefix = prefix
+        self.prefix = prefix
         self._after = after
         self._position = after  # handed out up to here
         self._live_from = hub.revision  # what came later is in `pending`
@@ -102,9 +131,9 @@ class Subscription:
         self._pending.clear()
 
     def offer(self, events: Sequence[Event]) -> None:
-        """Keep the events of the prefix for the reader, or a note to read them from the log."""
-        prefix, after = self._prefix, self._after
-        mine = [e for e in events if e.key.startswith(prefix) and e.revision > after]
+        """Keep events of the prefix for the reader, or a note to read them from the log."""
+        after = self._after
+        mine = [e for e in events if e.revision > after]
         if not mine:
             return
         self._pending += mine
@@ -136,4 +165,4 @@ class Subscription:
         upto = Revision(min(self._live_from, position + SLICE))
         events = await self._hub.read_log(position, upto)
         self._position = upto
-        return [e for e in events if e.key.startswith(self._prefix)]
+        return [e for e in events if e.key.startswith(self.prefix)]

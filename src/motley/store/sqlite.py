@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from motley.lib import journal
-from motley.store import transaction
+from motley.store import sealing, transaction
 from motley.store.broadcast import Broadcaster
 from motley.store.contract import (
     Ahead,
@@ -86,20 +86,27 @@ class SqliteStore:
         self._recent_after = Revision(max(loaded.compacted, loaded.revision - RECENT))
         self._live = Broadcaster(loaded.revision, self._read_log)
         self._places = asyncio.Semaphore(WAITING)
+        self._gathered: list[_Request] = []
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(
-        cls, path: Path | str, *, stamp: Stamp = identity, quota_bytes: int = 0
+        cls,
+        path: Path | str,
+        *,
+        stamp: Stamp = identity,
+        quota_bytes: int = 0,
+        seal: sealing.Seal = sealing.PLAIN,
     ) -> "SqliteStore":
         """Open or create the store in a file, and read its latest state.
 
         Raises `Locked` when another process has it, `Corrupt` when it should not be written to.
-        `quota_bytes` bounds the file's size, 0 does not.
+        `quota_bytes` bounds the file's size, 0 does not. Raises `Unreadable` when the latest state
+        of a key does not open with `seal`.
         """
         loop = asyncio.get_running_loop()
-        writer = _Writer(Path(path), stamp, quota_bytes)
+        writer = _Writer(Path(path), stamp, quota_bytes, seal)
         loaded, recent = await loop.run_in_executor(None, writer.load)
         store = cls(writer, loaded, recent)
         writer.start(lambda outcome: loop.call_soon_threadsafe(store._settle, outcome))
@@ -154,8 +161,8 @@ class SqliteStore:
         """Finish what is in the queue, then let go of the file."""
         if self._ended is None:
             self._ended = self._loop.create_future()
-            self._writer.requests.put(_Request(self._ended, work=LogFile.close))
-            self._writer.requests.put(None)
+            self._hand_over()
+            self._writer.requests.put([_Request(self._ended, work=LogFile.close), None])
             self._live.close()
         await asyncio.shield(self._ended)
 
@@ -166,7 +173,10 @@ class SqliteStore:
             begin = bisect_right(self._recent, after, key=_by_revision)
             return self._recent[begin : bisect_right(self._recent, upto, key=_by_revision)]
         stamp = self._writer.stamp
-        return await self._with_file(lambda file: file.read(after, upto, stamp))
+        try:
+            return await self._with_file(lambda file: file.read(after, upto, stamp))
+        except sealing.Unreadable:
+            raise Compacted(self._recent_after) from None
 
     def _remember(self, events: Sequence[Event]) -> None:
         self._recent += events
@@ -183,8 +193,16 @@ class SqliteStore:
         if self._ended is not None:
             self._places.release()
             raise Closed("the store was closed")
-        self._writer.requests.put(request)
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(request)
         return await request.future
+
+    def _hand_over(self) -> None:
+        """Give the writer what came in one turn of the loop: each time it is woken costs both."""
+        if self._gathered:
+            self._writer.requests.put(self._gathered)
+            self._gathered = []
 
     def _settle(self, outcome: _Outcome) -> None:
         """On the event loop: make a durable group visible, then answer its callers."""
@@ -210,22 +228,32 @@ class SqliteStore:
 class _Writer:
     """The thread that owns the file. Its methods run there, except where said."""
 
-    def __init__(self, path: Path, stamp: Stamp, quota_bytes: int) -> None:
+    def __init__(self, path: Path, stamp: Stamp, quota_bytes: int, seal: sealing.Seal) -> None:
         self.stamp = stamp
-        self.requests: SimpleQueue[_Request | None] = SimpleQueue()  # bounded by its callers
+        # What was gathered in one turn of the loop; None ends it. Bounded by its callers.
+        self.requests: SimpleQueue[Sequence[_Request | None]] = SimpleQueue()
         self._path = path
         self._quota_bytes = quota_bytes
+        self._seal = seal
         self._head: dict[str, Record] = {}
         self._revision = Revision(0)
         self._failure: Failed | None = None
 
     def load(self) -> tuple[Loaded, list[Event]]:
         """Before the thread starts, in any thread: open the file and read it."""
-        file = LogFile(self._path, quota_bytes=self._quota_bytes)
+        file = LogFile(self._path, quota_bytes=self._quota_bytes, seal=self._seal)
+        loaded: Loaded | None = None
         try:
             loaded = file.load()
             after = Revision(max(loaded.compacted, loaded.revision - RECENT))
             recent = file.read(after, loaded.revision, self.stamp)
+        except sealing.Unreadable as gone:
+            if loaded is None:
+                file.close()
+                raise
+            # Only the past is lost, of a key that was taken away: whoever asks for it lists again.
+            log.info("history before this start cannot be read", reason=str(gone))
+            loaded, recent = loaded._replace(compacted=loaded.revision), []
         except BaseException:
             file.close()
             raise
@@ -245,13 +273,17 @@ class _Writer:
         ended = False
         while not ended:
             group: list[_Request] = []
-            taken = [requests.get()]
-            taken += [requests.get() for _ in range(min(requests.qsize(), GROUP - 1))]
+            taken = list(requests.get())
+            while len(taken) < GROUP and not requests.empty():
+                taken += requests.get()
             for request in taken:
                 if request is None:
                     ended = True
                 elif request.work is None:
                     group.append(request)
+                    if len(group) == GROUP:
+                        self._write(group)
+                        group = []
                 else:
                     self._write(group)
                     group = []

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motley.lib import journal
+from motley.store import sealing
 from motley.store.contract import (
     MAX_OPS,
     Compacted,
@@ -105,9 +106,12 @@ def _failures(doing: str) -> Iterator[None]:
 class LogFile:
     """An open log."""
 
-    def __init__(self, path: Path, *, quota_bytes: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, quota_bytes: int = 0, seal: sealing.Seal = sealing.PLAIN
+    ) -> None:
         """Open or create. Raises `Locked`, or `Corrupt` before anything in the file is changed."""
         self._path = path
+        self._seal = seal
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = lock(path)
         try:
@@ -120,7 +124,7 @@ class LogFile:
 
     def load(self) -> Loaded:
         """The latest state: the whole log is read once, and its links are checked on the way."""
-        return read_latest(self._db, self._path)
+        return opened(read_latest(self._db, self._path), self._seal)
 
     def append(self, events: Sequence[Event]) -> None:
         """Write these events durably, all or none.
@@ -129,12 +133,15 @@ class LogFile:
         interpreter lock away, and a busy event loop is slow to hand it back.
         """
         values: list[int | str | bytes | None] = []
-        place, at = 0, Revision(0)
+        place, at, seal = 0, Revision(0), self._seal
         for event in events:
             place = place + 1 if event.revision == at else 0
             at = event.revision
             previous = event.previous.revision if event.previous else 0
-            values += (at * PER_REVISION + place, previous, event.created, event.key, event.value)
+            key, value = event.key, event.value
+            if value is not None and seal is not sealing.PLAIN:
+                value = seal.seal(key, value, key.encode())
+            values += (at * PER_REVISION + place, previous, event.created, key, value)
         with _failures("cannot write"):
             if len(events) <= ROWS:
                 self._insert(values)
@@ -144,15 +151,17 @@ class LogFile:
                     self._insert(values[begin : begin + ROWS * COLUMNS])
 
     def read(self, after: Revision, upto: Revision, stamp: Stamp) -> list[Event]:
-        """The events after a revision up to another; raises `Compacted`."""
+        """The events after a revision up to another; raises `Compacted`, or `Unreadable` when one
+        of them was sealed with a key that is gone."""
         if after < self.compacted:
             raise Compacted(self.compacted)
         events = []
         with _failures("cannot read"):
             rows = self._db.execute(_EVENTS, _ids(after, upto)).fetchall()
-        for at, key, value, created, *old in rows:
-            previous = Record(key, *old) if old[1] is not None else None
-            shown = value if value is not None else stamp(old[0], at)
+        for at, key, kept, created, old_kept, *old in rows:
+            value, before = self._opened(key, kept), self._opened(key, old_kept)
+            previous = Record(key, before, *old) if before is not None else None
+            shown = value if value is not None else stamp(before or b"", at)
             events.append(Event(at, key, value, previous, shown, created))
         return events
 
@@ -194,6 +203,9 @@ class LogFile:
             self._db.close()
         finally:
             os.close(self._lock)
+
+    def _opened(self, key: str, kept: bytes | None) -> bytes | None:
+        return None if kept is None else self._seal.open(key, kept, key.encode())
 
     def _insert(self, values: list[int | str | bytes | None]) -> None:
         rows = ",".join(["(?,?,?,?,?)"] * (len(values) // COLUMNS))
@@ -283,6 +295,17 @@ def read_latest(db: sqlite3.Connection, path: Path) -> Loaded:
     except sqlite3.DatabaseError as error:
         raise Corrupt(f"{path}: {error}") from error
     return Loaded(latest, revision, compacted)
+
+
+def opened(loaded: Loaded, seal: sealing.Seal) -> Loaded:
+    """The latest state with its seals taken off; raises `Unreadable`."""
+    if seal is sealing.PLAIN:
+        return loaded
+    latest = {
+        key: Record(key, seal.open(key, kept.value, key.encode()), kept.revision, kept.created)
+        for key, kept in loaded.latest.items()
+    }
+    return loaded._replace(latest=latest)
 
 
 def _configure(db: sqlite3.Connection, quota_bytes: int) -> None:

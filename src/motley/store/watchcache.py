@@ -107,9 +107,9 @@ class WatchCache(Generic[A]):
         self._watch: Watch | None = None
         self._target = Revision(0)  # the store's revision when it was last listed
         self._listed = asyncio.Event()
-        self._cursors: set[Cursor[A]] = set()
+        self._cursors: dict[Cursor[A], None] = {}  # in order of arrival, so woken in it
         self._stopped = False
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def run(self) -> None:
         """Follow the store until cancelled or the store is closed, which raises `Closed`."""
@@ -148,6 +148,12 @@ class WatchCache(Generic[A]):
         It moves on when other resources change, so it is fit for bookmarks and list answers.
         """
         return max(self._applied, self._watch.revision) if self._watch else self._applied
+
+    @property
+    def changed(self) -> Revision:
+        """A revision since which nothing of this resource has changed here, moved by changes only:
+        what was made of the objects at one is what would be made of them now."""
+        return self._applied
 
     @property
     def horizon(self) -> Revision:
@@ -202,7 +208,7 @@ class WatchCache(Generic[A]):
             raise Compacted(self._horizon)
         number = self._dropped + bisect_right(self._ring, after, key=_by_revision)
         cursor = Cursor(self, number, after, prefix or self.prefix, wanted)
-        self._cursors.add(cursor)
+        self._cursors[cursor] = None
         return cursor
 
     async def _follow(self) -> None:
@@ -279,14 +285,14 @@ class WatchCache(Generic[A]):
     async def _some_progress(self) -> None:
         """Wait for a change here, or a moment: changes elsewhere move `revision` silently."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+        self._waiting[waiter] = None
         try:
             async with asyncio.timeout(RECHECK_S):
                 await waiter
         except TimeoutError:
             pass
         finally:
-            self._waiting.discard(waiter)
+            self._waiting.pop(waiter, None)
 
 
 class Cursor(Generic[A]):
@@ -306,6 +312,9 @@ class Cursor(Generic[A]):
         self._prefix = prefix if prefix != cache.prefix else ""
         self._wanted = wanted
         self._waiter: asyncio.Future[None] | None = None
+        self.shortcut: Callable[[Sequence[CachedEvent[A]]], bool] | None = None
+        """Given changes as they come while the reader waits. It must not wait or raise; when it
+        says False it has done nothing with them, and the reader is woken to take them."""
 
     @property
     def revision(self) -> Revision:
@@ -344,23 +353,23 @@ class Cursor(Generic[A]):
         ring = cache._ring
         if begin == len(ring):
             return ()
-        events = self._choose(ring[begin:] if begin else ring)
+        events = self._choose(ring[begin:])
         self._number = cache._dropped + len(ring)
         self._seen = ring[-1].revision
         return events
 
     def offer(self, events: Sequence[CachedEvent[A]]) -> None:
-        """Called by the cache for changes just appended: wake a waiting reader that wants one.
+        """Called by the cache for changes just appended: pass a waiting reader those it wants.
 
-        A waiting reader has seen all the rest, so a change it does not want moves it on, and a
-        quiet watcher never falls off the ring.
+        A waiting reader has seen all the rest, so changes it does not want, or gets through the
+        shortcut, move it on, and a quiet watcher never falls off the ring.
         """
         if self._waiter is None or self._waiter.done():
             return
-        for event in events:
-            if self._wants(event):
-                self._waiter.set_result(None)
-                return
+        chosen = self._choose(events)
+        if chosen and (self.shortcut is None or not self.shortcut(chosen)):
+            self._waiter.set_result(None)
+            return
         cache = self._cache
         self._number = cache._dropped + len(cache._ring)
         self._seen = events[-1].revision
@@ -372,14 +381,14 @@ class Cursor(Generic[A]):
 
     def close(self) -> None:
         """Stop watching; a cursor that is not closed is offered every change."""
-        self._cache._cursors.discard(self)
+        self._cache._cursors.pop(self, None)
 
     def _wants(self, event: CachedEvent[A]) -> bool:
         if self._prefix and not event.key.startswith(self._prefix):
             return False
         return self._wanted is None or self._wanted(event)
 
-    def _choose(self, events: list[CachedEvent[A]]) -> list[CachedEvent[A]]:
+    def _choose(self, events: Sequence[CachedEvent[A]]) -> Sequence[CachedEvent[A]]:
         if not self._prefix and self._wanted is None:
-            return events if events is not self._cache._ring else list(events)
+            return events
         return [event for event in events if self._wants(event)]

@@ -34,6 +34,12 @@ def is_status(differences: Sequence[Difference]) -> bool:
     return any(d.path in (("status",), ("reason",)) for d in differences)
 
 
+def is_clear(result: Result) -> bool:
+    """Whether bad input that the recorded server answered with 5xx got a 4xx here."""
+    response = result.step.response
+    return response is not None and response.status >= 500 and 400 <= result.answer.status < 500
+
+
 def _named(result: Result, difference: Difference) -> str:
     where = resource(result)
     if difference.path in (("status",), ("reason",)):

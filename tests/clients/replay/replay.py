@@ -37,7 +37,7 @@ async def replay(
 ) -> list[Result]:
     """Play scenarios; the compared steps in the order of the scenarios."""
     options = options or Options()
-    playable = [s for s in scenarios if options.compact is not None or not s.compacts]
+    playable = [s for s in scenarios if target.compact is not None or not s.compacts]
     found: dict[str, list[Result]] = {}
     async with Transport(target) as transport:
         player = Player(transport, options)

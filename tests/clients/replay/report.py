@@ -20,6 +20,7 @@ class Figures:
 
     answers: int = 0
     same_status: int = 0
+    clear_status: int = 0  # the same, or a 4xx where the recorded server answered 5xx
     same_whole: int = 0
     same_but_managed: int = 0
 
@@ -27,7 +28,9 @@ class Figures:
         """Count one compared step."""
         differences = result.differences
         self.answers += 1
-        self.same_status += not cause.is_status(differences)
+        is_same = not cause.is_status(differences)
+        self.same_status += is_same
+        self.clear_status += is_same or cause.is_clear(result)
         self.same_whole += not differences
         self.same_but_managed += all(cause.is_managed(d) for d in differences)
 
@@ -48,11 +51,17 @@ def figures(results: Iterable[Result]) -> dict[str, Figures]:
 
 def table(results: Sequence[Result]) -> str:
     """One line an area."""
-    lines = [f"{'area':<12}{'answers':>8}{'status':>9}{'whole':>9}{'whole but managedFields':>25}"]
+    heads = f"{'status':>9}{'or 4xx for 5xx':>16}{'whole':>9}{'whole but managedFields':>25}"
+    lines = [f"{'area':<12}{'answers':>8}{heads}"]
     for area, found in figures(results).items():
-        shown = [found.same_status, found.same_whole, found.same_but_managed]
-        status, whole, rest = (f"{found.percent(count):.1f} %" for count in shown)
-        lines.append(f"{area:<12}{found.answers:>8}{status:>9}{whole:>9}{rest:>25}")
+        shown = [
+            found.same_status,
+            found.clear_status,
+            found.same_whole,
+            found.same_but_managed,
+        ]
+        status, clear, whole, rest = (f"{found.percent(count):.1f} %" for count in shown)
+        lines.append(f"{area:<12}{found.answers:>8}{status:>9}{clear:>16}{whole:>9}{rest:>25}")
     return "\n".join(lines)
 
 

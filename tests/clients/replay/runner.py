@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -25,11 +25,10 @@ _AT_ONCE = b'{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}'
 
 @dataclass(frozen=True)
 class Options:
-    """How patient the replay is, and what the server can do beyond its API."""
+    """How patient the replay is."""
 
     patience_s: float = 20.0  # of retryUntil
     pauses: bool = True  # a server whose admission reads what was written needs none
-    compact: Callable[[], Any] | None = None
     scenario_timeout_s: float = 180.0
     clock: Clock = SYSTEM
 
@@ -120,8 +119,9 @@ class _Play:
             if options.pauses:
                 await options.clock.sleep(step.sleepSeconds)
         elif step.compact:
-            assert options.compact is not None  # scenarios that compact are left out otherwise
-            await options.compact()
+            compact = self._player.transport.target.compact
+            assert compact is not None  # scenarios that compact are left out otherwise
+            await compact()
         elif step.watchOpen is not None:
             assert step.request is not None
             self._watches[step.watchOpen] = await self._player.transport.open_watch(

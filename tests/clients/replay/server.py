@@ -11,16 +11,17 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from motley.controllers import service
 from motley.lib.clock import SYSTEM, Clock
 
-from .transport import Target
+from .transport import Target, Transport
 
 _READY_S = 60.0
+_COMPACTED_S = 10.0
 _TOKENS = 'admintoken,admin,1,"system:masters"\nalicetoken,alice,2,"developers"\n'
 # Named as the recording's README names them.
 _CONTROLLERS = (
@@ -30,6 +31,14 @@ _CONTROLLERS = (
     "clusterroleaggregation",
     "resourcequota",
     "validatingadmissionpolicystatus",
+)
+
+
+_NOT_THERE = (
+    "autoscaling/v2beta2",
+    "extensions/v1beta1",
+    "scheduling.k8s.io/v1beta1",
+    "motley.io/v1",
 )
 
 
@@ -46,6 +55,8 @@ def running(directory: Path, *, store: str = "sqlite", clock: Clock = SYSTEM) ->
     # As the recorded server was started; the plugin is not among kube-apiserver's default ones.
     command += ["--service-account-issuer", "https://kubernetes.default.svc"]
     command += ["--disable-admission-plugins", "NodeRestriction"]
+    # Kubernetes 1.37 has none of these.
+    command += ["--runtime-config", ",".join(f"{version}=false" for version in _NOT_THERE)]
     wanted = ",".join(name for name in _CONTROLLERS if name in service.NAMES)
     kubeconfig = str(data / "admin.kubeconfig")
     with _process(directory / "apiserver.log", command) as server:
@@ -53,7 +64,24 @@ def running(directory: Path, *, store: str = "sqlite", clock: Clock = SYSTEM) ->
         beside = ["controllers", "--kubeconfig", kubeconfig, "--no-leader-elect"]
         beside += ["--controllers", wanted, "--health-port", "0", "--log-level", "warning"]
         with _process(directory / "controllers.log", beside):
-            yield Target(url, (data / "pki" / "ca.crt").read_bytes())
+            ca = (data / "pki" / "ca.crt").read_bytes()
+            yield Target(url, ca, compact=_compaction(Target(url, ca), server.pid, clock))
+
+
+def _compaction(target: Target, pid: int, clock: Clock) -> Callable[[], Awaitable[None]]:
+    """Have the server forget its past, and wait until the store says it has."""
+    path = "/api/v1/namespaces/default/endpoints?resourceVersion=1&resourceVersionMatch=Exact"
+
+    async def compact() -> None:
+        os.kill(pid, signal.SIGUSR1)
+        deadline = clock.monotonic() + _COMPACTED_S
+        async with Transport(target) as transport:
+            while (await transport.send("GET", path, {}, "admin", None)).status != 410:
+                if clock.monotonic() > deadline:
+                    raise RuntimeError("the server does not compact its store")
+                await clock.sleep(0.02)
+
+    return compact
 
 
 @contextmanager

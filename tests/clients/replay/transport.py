@@ -3,7 +3,7 @@
 import asyncio
 import io
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Target:
     tokens: Mapping[str, str] = field(
         default_factory=lambda: {"admin": "admintoken", "alice": "alicetoken", "bad": "nosuchtoken"}
     )
+    compact: Callable[[], Awaitable[None]] | None = None  # None: its store is out of reach
 
     def context(self) -> ssl.SSLContext | bool:
         """What the server's certificate is checked against."""

@@ -3,6 +3,7 @@ import copy
 import pytest
 
 from motley.api import defaults, scheme
+from motley.api.defaults import pod
 
 KINDS = {kind.kind: kind for kind in scheme.kinds() if kind.stored_as is None}
 
@@ -83,6 +84,8 @@ def test_resources_of_the_whole_pod_sum_up_what_its_containers_ask_for():
         resources={"limits": {"cpu": "2", "memory": "1Gi"}},
     )
 
+    assert "requests" not in spec["resources"]  # the server's to say, once it knows them all
+    pod.request_pod_level(spec)
     assert spec["resources"]["requests"] == {"cpu": "200m", "memory": "1Gi"}
 
 

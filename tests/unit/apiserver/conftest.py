@@ -195,13 +195,23 @@ USERS = {
 }
 
 
+@asynccontextmanager
+async def serving(store: Store, **options: Any) -> AsyncIterator[Api]:
+    config = server.Config(Path("/nonexistent"), bind="10.0.0.1", store="memory", **options)
+    async with server.assemble(config, store, None, TokenFile(USERS), SYSTEM) as app:
+        yield Api(app, store)
+
+
+@pytest.fixture
+def serve():
+    """Serves an API over a store, with options: `async with serve(store, ...) as api`."""
+    return serving
+
+
 @pytest.fixture
 async def api():
     """An API with the namespace `demo`."""
-    config = server.Config(Path("/nonexistent"), bind="10.0.0.1", store="memory")
-    store = MemoryStore(document.stamp)
-    async with server.assemble(config, store, None, TokenFile(USERS), SYSTEM) as app:
-        found = Api(app, store)
+    async with serving(MemoryStore(document.stamp)) as found:
         await found.create("/api/v1/namespaces", {"metadata": {"name": "demo"}})
         yield found
 

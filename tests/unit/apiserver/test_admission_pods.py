@@ -43,6 +43,12 @@ async def test_a_pod_gets_its_accounts_token_as_three_files(api, a_pod):
         assert found["spec"][field][0]["volumeMounts"] == [mount]
 
 
+async def test_pods_of_one_template_have_one_spec(api, a_pod):
+    one, other = await created(api, a_pod("a")), await created(api, a_pod("b"))
+
+    assert one["spec"] == other["spec"]
+
+
 async def test_pod_and_account_can_say_no_to_the_token_and_the_pod_decides(api, a_pod):
     await account(api, "quiet", automountServiceAccountToken=False)
 

@@ -1,9 +1,11 @@
 """Policies in CEL, stored as objects."""
 
 import asyncio
+import json
 
 import pytest
 
+from motley.apiserver import audit
 from motley.lib.clock import SYSTEM
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -241,3 +243,121 @@ async def test_a_mutating_policy_merges_and_patches(api):
     assert found["metadata"]["labels"] == {"own": "kept", "mutated": "yes"}
     assert found["metadata"]["annotations"] == {"by": "policy"}
     assert found["metadata"]["name"] == "s"
+
+
+async def test_a_policy_may_ask_what_the_author_of_a_request_may_do(api):
+    await policy(
+        api,
+        {
+            "expression": "authorizer.group('').resource('secrets').namespace('demo')"
+            ".check('delete').allowed()",
+            "message": "needs secrets",
+        },
+        {
+            "expression": "authorizer.requestResource.check('bless').allowed()"
+            " || !object.metadata.name.startsWith('holy')",
+            "message": "needs blessing",
+        },
+        {
+            "expression": "!authorizer.serviceAccount('demo', 'nobody')"
+            ".path('/metrics').check('get').allowed()",
+        },
+    )
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]
+    await api.create(f"{rbac}/clusterroles", {"metadata": {"name": "maps"}, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "maps"}
+    subjects = [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]
+    bound = {"metadata": {"name": "maps"}, "roleRef": reference, "subjects": subjects}
+    await api.create(f"{rbac}/clusterrolebindings", bound)
+
+    async def as_alice(name):
+        body = {"metadata": {"name": name}}
+        return await api.create(MAPS, body, headers={"impersonate-user": "alice"})
+
+    assert (await configmap(api, "holy-admin")).code == 201
+    assert (await as_alice("a1")).message.endswith("denied request: needs secrets")
+
+    rules.append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]})
+    await api.patch(f"{rbac}/clusterroles/maps", {"rules": rules})
+
+    assert (await as_alice("a1")).code == 201
+    assert (await as_alice("holy")).message.endswith("denied request: needs blessing")
+
+
+async def test_what_a_policy_notes_goes_to_the_audit_log_not_to_the_client(api):
+    events = []
+    api.app._auditor = audit.Auditor(events.append, SYSTEM)
+    await policy(
+        api,
+        {"expression": "object.metadata.name != 'odd'", "message": "odd name"},
+        actions=("Audit",),
+        auditAnnotations=[
+            {"key": "size", "valueExpression": "'has ' + string(size(object.data))"},
+            {"key": "nothing", "valueExpression": "null"},
+        ],
+    )
+
+    reply = await configmap(api, "odd", a="1", b="2")
+
+    assert (reply.code, reply.warnings) == (201, [])
+    annotations = events[-1]["annotations"]
+    assert annotations["p/size"] == "has 2"
+    assert "p/nothing" not in annotations
+    assert json.loads(annotations["validation.policy.admission.k8s.io/validation_failure"]) == [
+        {
+            "message": "odd name",
+            "policy": "p",
+            "binding": "p-binding",
+            "expressionIndex": 0,
+            "validationActions": ["Audit"],
+        }
+    ]
+
+
+async def test_a_note_that_fails_refuses_unless_failures_are_ignored(api):
+    broken = [{"key": "k", "valueExpression": "object.data.nosuch"}]
+    await policy(api, {"expression": "true"}, auditAnnotations=broken)
+
+    assert (await configmap(api, "a", x="1")).message.endswith(
+        "expression 'object.data.nosuch' resulted in error: no such key: nosuch"
+    )
+
+
+async def test_expressions_that_do_not_fit_the_kind_are_named_in_the_status(api):
+    deployments = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["deployments"],
+    }
+    await policy(
+        api,
+        {"expression": "object.spec.replicas > 1"},
+        {"expression": "object.spec.nosuch > 1"},
+        {
+            "expression": "object.spec.template.spec.containers.all(c, c.image != 1)",
+            "messageExpression": "object.metadata.labels.anything",
+        },
+        rule=deployments,
+    )
+
+    async def looked_at():
+        found = await api.get(f"{GROUP}/validatingadmissionpolicies/p")
+        return found.json.get("status") or {}
+
+    deadline = SYSTEM.monotonic() + 5
+    while not (status := await looked_at()).get("observedGeneration"):
+        assert SYSTEM.monotonic() < deadline
+        await SYSTEM.sleep(0.01)
+
+    first, second = status["typeChecking"]["expressionWarnings"]
+    assert first["fieldRef"] == "spec.validations[1].expression"
+    assert first["warning"] == (
+        "apps/v1, Kind=Deployment: compilation failed: "
+        "ERROR: <input>:1:12: undefined field 'nosuch'\n"
+        " | object.spec.nosuch > 1\n"
+        " | ...........^\n"
+    )
+    assert second["fieldRef"] == "spec.validations[2].expression"
+    assert "found no matching overload for '_!=_' applied to '(string, int)'" in second["warning"]

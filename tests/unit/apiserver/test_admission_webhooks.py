@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 
 from motley.apiserver import tls
+from motley.apiserver.request import parse
+from motley.apiserver.subresources import connect
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/demo/configmaps"
@@ -315,3 +317,64 @@ async def test_webhook_configurations_never_pass_through_webhooks(api, hook):
     assert (await configmap(api)).code == 400
     assert (await api.delete(f"{GROUP}/validatingwebhookconfigurations/hooks")).code == 200
     assert (await configmap(api)).code == 201
+
+
+def connections(*resources):
+    return [{**RULE, "operations": ["CONNECT"], "resources": list(resources)}]
+
+
+async def test_who_calls_through_the_proxy_is_asked_about_first(api, hook):
+    hook.decide = lambda request: {"allowed": False, "status": {"message": "not through here"}}
+    webhook = {"name": "w.example.com", "clientConfig": hook.client()}
+    await configure(api, "validating", {**webhook, "rules": connections("services/proxy")})
+
+    refused = await api.get("/api/v1/namespaces/demo/services/web:80/proxy/a/b?x=1")
+
+    assert (refused.code, "not through here" in refused.message) == (400, True)
+    (asked,) = hook.asked
+    assert (asked["operation"], asked["resource"]["resource"]) == ("CONNECT", "services")
+    assert (asked["name"], asked["subResource"], asked["options"]) == ("web:80", "proxy", None)
+    assert asked["kind"] == {"group": "", "version": "v1", "kind": "ServiceProxyOptions"}
+    wanted = {"kind": "ServiceProxyOptions", "apiVersion": "v1", "path": "a/b"}
+    assert (asked["object"], asked["oldObject"]) == (wanted, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "wanted"),
+    [
+        (
+            "exec?command=ls&command=-l&stdout=true&tty=false&container=c",
+            "PodExecOptions",
+            {"command": ["ls", "-l"], "stdout": True, "container": "c"},
+        ),
+        ("attach?stdin=1", "PodAttachOptions", {"stdin": True}),
+        ("portforward?ports=80,81", "PodPortForwardOptions", {"ports": [80, 81]}),
+    ],
+)
+def test_a_connection_is_shown_as_kubernetes_shows_it(query, kind, wanted):
+    path, _, asked = query.partition("?")
+    info = parse("GET", f"/api/v1/namespaces/demo/pods/p/{path}", asked.encode())
+
+    assert connect.options("pods", info) == {"kind": kind, "apiVersion": "v1", **wanted}
+
+
+async def test_a_policy_can_refuse_a_connection(api):
+    policy = {
+        "metadata": {"name": "no-proxy"},
+        "spec": {
+            "matchConstraints": {"resourceRules": connections("services/proxy")},
+            "validations": [{"expression": "object.path != 'secret'", "message": "not that"}],
+        },
+    }
+    binding = {
+        "metadata": {"name": "no-proxy"},
+        "spec": {"policyName": "no-proxy", "validationActions": ["Deny"]},
+    }
+    await api.create(f"{GROUP}/validatingadmissionpolicies", policy)
+    await api.create(f"{GROUP}/validatingadmissionpolicybindings", binding)
+
+    refused = await api.get("/api/v1/namespaces/demo/services/web/proxy/secret")
+    allowed = await api.get("/api/v1/namespaces/demo/services/web/proxy/open")
+
+    assert (refused.code, "not that" in refused.message) == (422, True)
+    assert "not that" not in allowed.message

@@ -2,6 +2,11 @@
 
 import pytest
 
+from motley.api import scheme
+from motley.apiserver import deletion
+from motley.apiserver.options import DeleteOptions
+from motley.lib.clock import parse_rfc3339
+
 PODS = "/api/v1/namespaces/demo/pods"
 MAPS = "/api/v1/namespaces/demo/configmaps"
 UNKNOWN_UID = "99999999-0000-1111-2222-333333333333"
@@ -71,6 +76,26 @@ async def test_a_running_pod_has_its_grace_which_can_only_be_shortened(api, a_po
     assert (await api.get(f"{PODS}/p")).code == 200
     assert await grace("?gracePeriodSeconds=0") == 0
     assert (await api.get(f"{PODS}/p")).code == 404
+
+
+def test_a_grace_period_is_never_shortened_into_the_past():
+    kind = scheme.resource("", "v1", "pods")
+    metadata = {
+        "name": "p",
+        "deletionTimestamp": "2026-01-01T00:00:30Z",
+        "deletionGracePeriodSeconds": 30,
+    }
+    pod = {"metadata": metadata, "spec": {"nodeName": "n"}}
+
+    def hurried(grace_s, *, after_s):
+        now = parse_rfc3339("2026-01-01T00:00:00Z") + after_s
+        options = DeleteOptions(grace_period_seconds=grace_s)
+        found = deletion.plan(kind, pod, options, now).document["metadata"]
+        return found["deletionTimestamp"], found["deletionGracePeriodSeconds"]
+
+    assert hurried(10, after_s=5) == ("2026-01-01T00:00:10Z", 10)
+    assert hurried(10, after_s=20) == ("2026-01-01T00:00:20Z", 1)
+    assert hurried(0, after_s=20) == ("2026-01-01T00:00:20Z", 0)
 
 
 async def test_a_finished_pod_has_no_grace(api, a_pod):

@@ -83,14 +83,24 @@ async def test_health_is_told_in_words_when_asked(api):
     verbose = await api.get("/readyz?verbose")
 
     assert (await api.get("/readyz")).body == b"ok"
-    assert b"[+]caches ok\n" in verbose.body
-    assert verbose.body.endswith(b"readyz check passed\n")
-    assert (await api.get("/readyz/caches")).code == 200
+    assert verbose.body.startswith(b"[+]ping ok\n[+]etcd ok\n")
+    assert b"[+]poststarthook/rbac/bootstrap-roles ok\n" in verbose.body
+    assert verbose.body.endswith(b"[+]shutdown ok\nreadyz check passed\n")
+    assert b"shutdown" not in (await api.get("/livez?verbose")).body
+    assert (await api.get("/readyz/informer-sync")).code == 200
     assert (await api.get("/readyz/nosuch")).code == 404
     api.app.end_streams()
     stopping = await api.get("/readyz")
     assert stopping.code == 500
-    assert b"[-]shutdown failed" in stopping.body
+    assert b"[-]shutdown failed: reason withheld\n" in stopping.body
+    assert stopping.body.endswith(b"readyz check failed\n")
+    without = await api.get("/readyz?verbose&exclude=shutdown&exclude=moon")
+    assert without.code == 200
+    assert b"[+]shutdown excluded: ok\n" in without.body
+    assert b'warn: some health checks cannot be excluded: no matches for "moon"\n' in without.body
+    asked = await api.get("/readyz/shutdown")
+    assert (asked.code, asked.body) == (500, b"internal server error: shutting down\n")
+    assert (await api.get("/readyz/poststarthook/rbac/bootstrap-roles")).body == b"ok"
     assert (await api.get("/livez")).code == 200
 
 

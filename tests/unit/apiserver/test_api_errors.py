@@ -68,26 +68,6 @@ async def test_trailing_slashes_do_not_matter(api):
     assert (await api.get("/api/v1/")).code == 200
 
 
-async def test_too_many_requests_are_told_to_come_back(api):
-    api.app._max_in_flight = 0
-
-    refused = await api.get(MAPS)
-
-    assert (refused.code, refused.headers["retry-after"]) == (429, "1")
-    api.app._max_in_flight = 10
-    assert (await api.get(MAPS)).code == 200
-
-
-async def test_watches_do_not_count_as_requests_in_flight(api):
-    api.app._max_in_flight = 2
-    async with (
-        api.watch(f"{MAPS}?watch=true"),
-        api.watch(f"{MAPS}?watch=true"),
-        api.watch(f"{MAPS}?watch=true"),
-    ):
-        assert (await api.get(MAPS)).code == 200
-
-
 async def test_a_handler_that_breaks_is_answered_500_and_the_server_goes_on(api, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")

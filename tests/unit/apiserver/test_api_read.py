@@ -1,6 +1,12 @@
 """Reading objects: one, many, page by page, as tables, and as they change."""
 
+import gzip
+import json
+
 import pytest
+
+from motley.api import scheme
+from motley.apiserver import document
 
 MAPS = "/api/v1/namespaces/demo/configmaps"
 PODS = "/api/v1/namespaces/demo/pods"
@@ -53,7 +59,7 @@ async def test_pages_with_a_selector_are_full(maps):
     assert names(second) == ["m4", "m6"]
 
 
-async def test_a_page_of_a_forgotten_moment_is_gone(maps):
+async def test_a_page_of_a_forgotten_moment_is_gone_and_the_rest_can_be_had_as_it_is(maps):
     token = (await maps.get(f"{MAPS}?limit=3")).json["metadata"]["continue"]
     await maps.patch(f"{MAPS}/m0", {"data": {"a": "b"}})
     await maps.store.compact(await maps.store.revision())
@@ -61,6 +67,15 @@ async def test_a_page_of_a_forgotten_moment_is_gone(maps):
     gone = await maps.get(f"{MAPS}?limit=3&continue={token}")
 
     assert (gone.code, gone.json["reason"]) == (410, "Expired")
+    token = gone.json["metadata"]["continue"]
+    await maps.create(MAPS, {"metadata": {"name": "m3a"}})
+    rest = await maps.get(f"{MAPS}?limit=2&continue={token}")
+    assert names(rest) == ["m3", "m3a"]
+    await maps.delete(f"{MAPS}/m4")
+    last = await maps.get(f"{MAPS}?continue={rest.json['metadata']['continue']}")
+    assert names(last) == ["m4", "m5", "m6"]  # from here on one moment again
+    chosen = await maps.get(f"{MAPS}?labelSelector=parity%3Deven&continue={token}")
+    assert names(chosen) == ["m6"]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +181,39 @@ async def test_large_answers_are_compressed_for_who_wants_it(api):
     assert len(plain.body) > 200_000
     assert small.headers["content-encoding"] == "gzip"
     assert len(small.body) < 10_000
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+async def test_a_list_is_as_long_as_it_says_however_many_blocks_it_takes(count):
+    kind = scheme.resource("", "v1", "configmaps")
+    objects = [{"metadata": {"name": f"m{i}"}, "data": {"x": "y" * 20_000}} for i in range(count)]
+    body = document.list_body(kind, [document.encode(kind, o) for o in objects], 7)
+
+    blocks = list(body)
+
+    assert len(blocks) == (1 if count < 40 else 4)
+    assert body.length == sum(map(len, blocks))
+    assert json.loads(b"".join(blocks)) == {
+        "kind": "ConfigMapList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "7"},
+        "items": objects,
+    }
+
+
+async def test_a_long_list_is_compressed_and_indented_whole(api):
+    for number in range(3):
+        body = {"metadata": {"name": f"m{number}"}, "data": {"x": "y" * 200_000}}
+        await api.create(MAPS, body)
+
+    plain = await api.get(MAPS)
+    small = await api.get(MAPS, headers={"accept-encoding": "gzip"})
+    pretty = await api.get(f"{MAPS}?pretty=true")
+
+    assert int(plain.headers["content-length"]) == len(plain.body) > 600_000
+    assert gzip.decompress(small.body) == plain.body
+    assert pretty.body.count(b"\n") > 20
+    assert pretty.json == plain.json
 
 
 async def test_deleting_a_collection_obeys_the_selector(maps):

@@ -117,19 +117,3 @@ async def test_headless_and_external_services_have_no_address(api):
 
     assert headless.json["spec"]["clusterIP"] == "None"
     assert "clusterIP" not in external.json["spec"]
-
-
-async def test_a_restart_remembers_what_is_taken(api):
-    from random import Random
-
-    from motley.apiserver.admission.pool import address_pool, port_pool
-    from motley.apiserver.admission.services import ServiceAllocator
-
-    await api.create(SERVICES, service("a", type="NodePort", clusterIP="10.96.7.7"))
-    addresses = address_pool("10.96.0.0/16", rng=Random(1))
-    ports = port_pool("30000-32767", rng=Random(1))
-
-    await ServiceAllocator(addresses, ports).rebuild(api.store)
-
-    assert len(addresses) == 2  # `kubernetes` and ours
-    assert len(ports) == 1

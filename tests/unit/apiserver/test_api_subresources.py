@@ -93,6 +93,31 @@ async def test_an_eviction_deletes_with_its_options(api, a_pod):
     assert metadata["deletionGracePeriodSeconds"] == 3
 
 
+async def test_what_a_subresource_takes_is_held_to_its_schema(api, a_pod):
+    await api.create(SETS, SET)
+    await api.create(PODS, a_pod())
+    bodies = [
+        {"kind": "Deployment", "apiVersion": "apps/v1"},
+        {"apiVersion": ["autoscaling/v1"]},
+        {"metadata": []},
+        {"metadata": {"name": "p"}, "target": [], "deleteOptions": [], "spec": []},
+    ]
+    for body in bodies:
+        for path in (f"{PODS}/p/binding", f"{PODS}/p/eviction"):
+            assert (await api.create(path, body)).code == 400, (path, body)
+        assert (await api.put(f"{SETS}/rs/scale", body)).code == 400, body
+    for kind in ("merge", "strategic"):
+        assert (await api.patch(f"{SETS}/rs/scale", {"spec": []}, kind)).code == 400
+
+
+async def test_an_eviction_in_the_words_of_an_old_kubectl_is_taken(api, a_pod):
+    await api.create(PODS, a_pod())
+    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}}
+
+    assert (await api.create(f"{PODS}/p/eviction", body)).code == 201
+    assert (await api.get(f"{PODS}/p")).code == 404
+
+
 async def test_terminals_and_logs_say_why_they_cannot_be_had(api, a_pod):
     two = a_pod("two")
     two["spec"]["containers"].append({"name": "d", "image": "x"})

@@ -148,10 +148,12 @@ async def test_generation_counts_changes_of_the_spec_only(api):
     labelled = await api.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}})
     scaled = await api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 3}})
     reported = await api.patch(f"{DEPLOYMENTS}/web/status", {"status": {"replicas": 3}})
+    noted = await api.patch(f"{DEPLOYMENTS}/web", {"metadata": {"annotations": {"a": "b"}}})
 
     assert labelled.json["metadata"]["generation"] == 1
     assert scaled.json["metadata"]["generation"] == 2
     assert reported.json["metadata"]["generation"] == 2
+    assert noted.json["metadata"]["generation"] == 3  # Deployments alone count annotations
 
 
 async def test_status_is_written_through_its_subresource_only(api):
@@ -211,7 +213,39 @@ async def test_a_patch_cannot_turn_an_object_into_another(api):
     stolen = await api.patch(f"{MAPS}/a", {"metadata": {"uid": "another"}})
     stale = await api.patch(f"{MAPS}/a", {"metadata": {"resourceVersion": "1"}})
 
-    assert (renamed.code, stolen.code, stale.code) == (400, 409, 409)
+    buried = await api.patch(
+        f"{MAPS}/a", {"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}}
+    )
+
+    assert (renamed.code, stolen.code, stale.code) == (400, 422, 409)
+    assert stolen.message == (
+        'ConfigMap "a" is invalid: metadata.uid: Invalid value: "another": field is immutable'
+    )
+    assert (buried.code, buried.json["details"]["causes"][0]["field"]) == (
+        422,
+        "metadata.deletionTimestamp",
+    )
+
+
+async def test_carelessness_in_a_patch_is_told(api):
+    await api.create(MAPS, {"metadata": {"name": "a"}})
+    twice = b'{"data": {"k": "1", "k": "2"}, "nosuch": 1}'
+    merge = "application/merge-patch+json"
+    operations = [{"op": "add", "path": "/data", "value": {}, "bogus": 1}]
+
+    merged = await api.call("PATCH", f"{MAPS}/a", twice, content_type=merge)
+    patched = await api.patch(f"{MAPS}/a", operations, kind="json")
+    strict = await api.patch(f"{MAPS}/a?fieldValidation=Strict", operations, kind="json")
+    silent = await api.patch(f"{MAPS}/a?fieldValidation=Ignore", operations, kind="json")
+
+    assert merged.warnings == [
+        '299 - "duplicate field \\"data.k\\""',
+        '299 - "unknown field \\"nosuch\\""',
+    ]
+    assert patched.warnings == ['299 - "json patch unknown field \\"[0].bogus\\""']
+    assert strict.code == 422
+    assert strict.message.endswith('strict decoding error: json patch unknown field "[0].bogus"')
+    assert (silent.code, silent.warnings) == (200, [])
 
 
 async def test_patches_that_race_all_succeed(api):

@@ -91,3 +91,22 @@ def test_the_first_form_we_can_make_is_taken(header, media_type, transform):
 def test_forms_we_cannot_make_are_refused(header):
     with pytest.raises(status.NotAcceptable):
         negotiate.accept(header)
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "1.5", "1e3", "1_000", "\u0661", " 1", str(2**63), "9" * 5000]
+)
+def test_numbers_that_go_could_not_read_are_refused(text):
+    with pytest.raises(status.BadRequest, match=r"strconv\.ParseInt"):
+        request.Query({"limit": [text]}).integer("limit")
+
+
+@pytest.mark.parametrize(("text", "value"), [("", None), ("5", 5), ("-1", -1), ("+7", 7)])
+def test_numbers_are_read_as_go_reads_them(text, value):
+    assert request.Query({"limit": [text]}).integer("limit") == value
+
+
+def test_a_percent_sign_must_begin_an_escape():
+    assert not request.is_broken(b"/api/v1/a%20b%2F")
+    for path in (b"/%", b"/%2", b"/%zz", b"/%20%"):
+        assert request.is_broken(path)

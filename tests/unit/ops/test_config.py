@@ -1,7 +1,9 @@
 import msgspec
 import pytest
 
+from motley.ops import components
 from motley.ops import config as configs
+from motley.ops.certificates import Credentials
 from motley.ops.failure import Failure
 
 
@@ -64,3 +66,11 @@ def test_every_cluster_has_its_own_cgroup(tmp_path):
 def test_ports_are_those_of_kubernetes_unless_moved():
     assert set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259}
     assert min(configs.Config(port_base=20000, api_port=30000).ports) == 20008
+
+
+def test_spellings_to_read_are_passed_on_to_the_api_server_alone(tmp_path):
+    for compat, wanted in (("minik8s", ["apiserver"]), ("", [])):
+        config = configs.resolve(tmp_path, {"compat": compat, "node_ip": "10.1.2.3"})
+        credentials = Credentials(directory=tmp_path, ca=tmp_path / "ca.crt")
+        specs = components.specs(config, credentials)
+        assert [s.name for s in specs if "--compat=minik8s" in s.command] == wanted

@@ -104,3 +104,24 @@ def test_etcd_is_installed_for_the_tests_and_not_with_a_cluster(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "etcd" else name)
     with pytest.raises(Failure, match="etcd-server"):
         install.packages(for_tests=True)
+
+
+def test_the_old_kubectl_is_fetched_once_beside_the_current_one(tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(scratch, suite, names):
+        fetched.append(suite)
+        return scratch / "kubectl.deb"
+
+    def extract(package, tree):
+        fake_kubectl(tree / "usr/bin/kubectl", "20")
+
+    monkeypatch.setattr(install, "fetch_newer", fetch)
+    monkeypatch.setattr("motley.ops.rootfs.extract", extract)
+
+    program = install.old_kubectl(tmp_path, say=lambda _: None)
+
+    assert install.old_kubectl(tmp_path, say=lambda _: None) == program
+    assert install.kubectl_version(program) == (1, 20)
+    assert fetched == ["bookworm"]
+    assert not (tmp_path / "bin" / "kubectl").exists()

@@ -222,6 +222,30 @@ async def test_a_closed_cursor_is_no_longer_offered_anything(store, cache):
     assert len(asked) == count
 
 
+async def test_a_shortcut_gets_what_a_waiting_reader_wants_and_lets_it_sleep(store, cache):
+    passed = []
+    cursor = cache.watch(Revision(0), wanted=lambda e: e.attributes != "noise")
+    cursor.shortcut = lambda events: passed.extend(e.attributes for e in events) or True
+    await put(store, "/pods/early", b"early")
+    await settle()
+    assert passed == []  # nobody waits: the reader will take it
+    assert [e.attributes for e in await take(cursor, 1)] == ["early"]
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        reading = group.create_task(take(cursor, 1))
+        await settle()
+        await put(store, "/pods/a", b"one")
+        await put(store, "/pods/b", b"noise")
+        last = await put(store, "/pods/c", b"two")
+        await settle()
+        assert passed == ["one", "two"]
+        assert cursor.revision == last
+        cursor.shortcut = lambda events: False
+        await put(store, "/pods/d", b"three")
+    assert [e.attributes for e in reading.result()] == ["three"]
+    assert passed == ["one", "two"]
+
+
 async def test_encodings_are_shared_by_all_watchers(store, cache):
     first, second = cache.watch(Revision(0)), cache.watch(Revision(0))
     await put(store, "/pods/a")

@@ -2,7 +2,7 @@
 
     lexer.py      text → tokens
     parser.py     tokens → tree (`tree.py`); macros such as `all` become comprehensions here
-    types.py      what can be said about an expression without running it
+    checker.py    what can be said about an expression without running it
     values.py     values that are not plain JSON: quantities, URLs, addresses, optionals
     evaluator.py  tree → closures; runs them with a budget, so that no expression stops the server
     functions/    the standard functions, and Kubernetes' own, one file per library
@@ -12,7 +12,7 @@ too long, must be checked before it is stored, and must speak Kubernetes' dialec
 `Object{…}`, quantities). Of the packaged evaluators none did all three.
 """
 
-from motley.api.cel.errors import CelError, CompileError
-from motley.api.cel.program import Program, compile_expression
+from motley.api.cel.errors import CelError, CompileError, CostError
+from motley.api.cel.program import Meter, Program, compile_expression
 
-__all__ = ["CelError", "CompileError", "Program", "compile_expression"]
+__all__ = ["CelError", "CompileError", "CostError", "Meter", "Program", "compile_expression"]

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from motley.api.cel.errors import CelError
+from motley.api.cel.errors import CelError, CostError
+from motley.api.cel.functions.lists import sort_by
 
 
 def truth(value: Any) -> bool:
@@ -19,6 +20,7 @@ class Collector:
     def __init__(self, how: str) -> None:
         self._how = how
         self._items: list[Any] = []
+        self._keys: list[Any] = []
         self._entries: dict[Any, Any] = {}
         self._count = 0
         self._problem: CelError | None = None
@@ -31,7 +33,7 @@ class Collector:
             try:
                 self._decided = truth(compute()) is (how == "exists")
             except CelError as problem:
-                if "cost limit" in str(problem):
+                if isinstance(problem, CostError):
                     raise
                 self._problem = self._problem or problem
             return self._decided
@@ -43,9 +45,22 @@ class Collector:
                 self._items.append(element[0])
         elif how == "transformMap":
             self._entries[element[0]] = value
+        elif how == "transformMapEntry":
+            self._insert(value)
+        elif how == "sortBy":
+            self._items.append(element[0])
+            self._keys.append(value)
         else:
             self._items.append(value)
         return False
+
+    def _insert(self, entries: Any) -> None:
+        if not isinstance(entries, dict):
+            raise CelError("no such overload")
+        for key, value in entries.items():
+            if key in self._entries:
+                raise CelError(f"insert failed: key '{key}' already exists")
+            self._entries[key] = value
 
     def result(self) -> Any:
         """The macro's value."""
@@ -55,4 +70,6 @@ class Collector:
             return self._decided is (self._how == "exists")
         if self._how == "exists_one":
             return self._count == 1
-        return self._entries if self._how == "transformMap" else self._items
+        if self._how == "sortBy":
+            return sort_by(self._keys, self._items)
+        return self._entries if self._how.startswith("transformMap") else self._items

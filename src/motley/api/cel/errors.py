@@ -5,6 +5,10 @@ class CelError(Exception):
     """An expression failed while it ran: a missing key, a wrong type, too much work."""
 
 
+class CostError(CelError):
+    """It took too long: nothing may catch this and go on."""
+
+
 class CompileError(Exception):
     """An expression that cannot be run at all; `str()` points at the place."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from motley.api.cel import tree
 from motley.api.cel.checker import TYPES, qualified_name
 from motley.api.cel.collector import Collector, truth
-from motley.api.cel.errors import CelError
+from motley.api.cel.errors import CelError, CostError
 from motley.api.cel.functions import GLOBAL, METHODS
 from motley.api.cel.tree import Node
 from motley.api.cel.values import (
@@ -27,6 +27,8 @@ from motley.api.cel.values import (
 
 # Steps of one expression: about a tenth of a second, during which the server does nothing else.
 BUDGET = 100_000
+# What takes as long as many steps: looking through everybody's roles.
+_EXPENSIVE = {"check": 500}
 
 
 class Frame:
@@ -42,7 +44,7 @@ class Frame:
         """Count work."""
         self.steps -= steps
         if self.steps < 0:
-            raise CelError("operation cancelled: actual cost limit exceeded")
+            raise CostError("operation cancelled: actual cost limit exceeded")
 
 
 Run = Callable[[Frame], Any]
@@ -177,6 +179,8 @@ def _decided(left: Run, right: Run, deciding: bool) -> Run:
         try:
             if truth(left(frame)) is deciding:
                 return deciding
+        except CostError:
+            raise
         except CelError as problem:
             if truth(right(frame)) is deciding:
                 return deciding
@@ -261,10 +265,11 @@ def _call(node: tree.Call) -> Run:
             function = METHODS.get(node.name)
             arguments.insert(0, build(node.target))
     name = node.name
+    cost = _EXPENSIVE.get(name, 1)
 
     def run(frame: Frame) -> Any:
         values = [argument(frame) for argument in arguments]
-        frame.spend(1 + _weight(values))
+        frame.spend(cost + _weight(values))
         if function is None:
             raise CelError(f"no such overload: {name}")
         try:

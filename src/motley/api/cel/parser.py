@@ -37,7 +37,7 @@ _RESERVED = frozenset(
     }
 )
 _MACROS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
-_TWO_VARIABLE_MACROS = frozenset({"transformList", "transformMap"})
+_TWO_VARIABLE_MACROS = frozenset({"transformList", "transformMap", "transformMapEntry"})
 
 
 def parse(source: str) -> Node:
@@ -196,7 +196,7 @@ class _Parser:
             return self._macro(target, name, arguments)
         if name.text in _TWO_VARIABLE_MACROS and len(arguments) in (3, 4):
             return self._two_variables(target, name, arguments)
-        if name.text in ("optMap", "optFlatMap") and len(arguments) == 2:
+        if name.text in ("optMap", "optFlatMap", "sortBy") and len(arguments) == 2:
             variable = self._variable(arguments[0])
             return tree.Comprehension(
                 name.offset, name.text, target, (variable,), None, arguments[1]

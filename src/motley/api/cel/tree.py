@@ -1,6 +1,7 @@
 """The tree of an expression."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -104,8 +105,9 @@ class Message(Node):
 class Comprehension(Node):
     """A macro over a list or a map.
 
-    `how` is all, exists, exists_one, filter, map, transformList or transformMap; with two
-    variables the first is the index or the key.
+    `how` is all, exists, exists_one, filter, map, sortBy, transformList, transformMap or
+    transformMapEntry; with two variables the first is the index or the key. Or it is optMap or
+    optFlatMap, over an optional.
     """
 
     how: str
@@ -122,3 +124,18 @@ class Bind(Node):
     name: str
     value: Node
     body: Node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything in it."""
+    yield node
+    for one in fields(node):
+        yield from _within(getattr(node, one.name))
+
+
+def _within(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield from walk(value)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _within(inner)

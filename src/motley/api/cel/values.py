@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
 from motley.api.cel.errors import CelError
@@ -111,8 +111,17 @@ class Semver:
         return self.major, self.minor, self.patch, not self.prerelease, parts
 
 
+class Opaque:
+    """A value with functions of its own and no parts."""
+
+    __slots__ = ()
+    cel_type: ClassVar[str]
+
+
 class Lazy:
     """A map whose entries are computed when they are first asked for: `variables`."""
+
+    cel_type: ClassVar[str] = "map"
 
     def __init__(self, compute: Mapping[str, Callable[[], Any]]) -> None:
         self._compute = compute
@@ -140,7 +149,6 @@ _NAMES: tuple[tuple[type, str], ...] = (
     (Timestamp, "google.protobuf.Timestamp"),
     (Duration, "google.protobuf.Duration"),
     (list, "list"),
-    (Lazy, "map"),
     (Type, "type"),
     (Optional, "optional_type"),
     (Amount, "kubernetes.Quantity"),
@@ -160,6 +168,8 @@ def type_name(value: Any) -> str:
         return value.type
     if isinstance(value, dict):
         return "map"
+    if isinstance(value, Opaque | Lazy):
+        return value.cel_type
     for kind, name in _NAMES:
         if isinstance(value, kind):
             return name

@@ -10,7 +10,7 @@ Invariant: applying defaults twice is the same as applying them once.
 from collections.abc import Callable
 from typing import Any
 
-from motley.api import scheme
+from motley.api import codec, scheme
 from motley.api.defaults import (
     cluster,
     control,
@@ -21,6 +21,7 @@ from motley.api.defaults import (
     storage,
     workload,
 )
+from motley.lib.memo import Memo
 
 __all__ = ["apply", "complete"]
 
@@ -82,10 +83,35 @@ def apply(kind: scheme.Kind, obj: dict[str, Any]) -> None:
     if kind.definition is not None:
         kind.definition.default(obj)
         return
+    if kind.kind == "Pod" and not kind.group and isinstance(obj.get("spec"), dict):
+        _pod(kind, obj)
+        return
     default = _DEFAULTS.get((kind.group, kind.kind))
     if default is not None:
         default(obj)
     complete(kind, obj)
+
+
+# The defaults of a pod are those of its spec, and pods of one template have the same: they are
+# looked up by the bytes of the spec.
+_SPEC = frozenset({"spec"})
+_defaulted = Memo[bytes](8 * 2**20)
+
+
+def _pod(kind: scheme.Kind, obj: dict[str, Any]) -> None:
+    said = codec.encode(obj["spec"])
+    known = _defaulted.get(said)
+    if known is None:
+        pod.pod(obj)
+        complete(kind, obj)
+        known = codec.encode(obj["spec"])
+        # What has its defaults keeps them: usually one entry serves creations and updates.
+        known = said if known == said else known
+        _defaulted.put(said, known, len(known))
+        return
+    if known is not said and known != said:
+        obj["spec"] = codec.decode_own(known)
+    shown.of_kind(kind.api_version, kind.kind, obj, complete_parts=_SPEC)
 
 
 def complete(kind: scheme.Kind, obj: dict[str, Any]) -> None:

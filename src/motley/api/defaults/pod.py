@@ -21,8 +21,6 @@ def pod(obj: Document) -> None:
         if spec.get("hostNetwork"):
             for port in container.get("ports") or ():
                 port.setdefault("hostPort", port.get("containerPort", 0))
-    if spec.get("resources"):
-        _request_pod_level(spec)
     pod_spec(spec)
 
 
@@ -70,9 +68,13 @@ def _request_limits(resources: Document | None) -> None:
         requests.setdefault(name, amount)
 
 
-def _request_pod_level(spec: Document) -> None:
-    """Resources of the whole pod: what its containers ask for together, or else the limit."""
-    resources = spec["resources"]
+def request_pod_level(spec: Document) -> None:
+    """Resources of the whole pod: what its containers ask for together, or else the limit.
+
+    The server sets this on a new pod, and nobody owns it: no default of the type, because it
+    follows from all the containers.
+    """
+    resources = spec.get("resources") or {}
     for name, limit in (resources.get("limits") or {}).items():
         asked = [
             amount

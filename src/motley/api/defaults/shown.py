@@ -121,11 +121,19 @@ def complete(node: Schema, obj: Document) -> None:
                 complete(inner.items, item)
 
 
-def of_kind(api_version: str, kind: str, obj: Document) -> None:
-    """Complete an object of a kind; its metadata and its frame are the server's business."""
+_FRAME = frozenset({"metadata", "kind", "apiVersion"})
+
+
+def of_kind(
+    api_version: str, kind: str, obj: Document, *, complete_parts: frozenset[str] = frozenset()
+) -> None:
+    """Complete an object of a kind; its metadata and its frame are the server's business.
+
+    `complete_parts` need no look.
+    """
     node = schema.of_type(api_version, kind)
     for name, field in node.fields.items():
-        if name in ("metadata", "kind", "apiVersion"):
+        if name in _FRAME or name in complete_parts:
             continue
         found = obj.get(name)
         if isinstance(found, dict) and field.schema.type == "object":

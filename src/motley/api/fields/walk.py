@@ -30,6 +30,8 @@ def whole(type_: Type, value: Any) -> PathSet:
     if form == SINGLE or not value:
         return LEAF
     if form == OBJECT:
+        if not isinstance(value, dict):
+            return LEAF  # not what the schema says: validation will tell, or the schema changed
         node = {MEMBER: LEAF}
         fields = type_.fields
         for name in sorted(value):
@@ -44,6 +46,8 @@ def whole(type_: Type, value: Any) -> PathSet:
         if not isinstance(value, dict):
             return LEAF
         return {MEMBER: LEAF} | {f"f:{k}": whole(DEDUCED, value[k]) for k in sorted(value)}
+    if not isinstance(value, list):
+        return LEAF
     found = {MEMBER: LEAF}
     items = type_.items or DEDUCED
     element_of = type_.element
@@ -105,6 +109,9 @@ def between(type_: Type, old: Any, new: Any) -> Nodes:
         form = OBJECT
     if form == SINGLE or (not old and not new):
         return (None if old == new else LEAF), None
+    wanted = dict if form == OBJECT else list
+    if not isinstance(old or wanted(), wanted) or not isinstance(new or wanted(), wanted):
+        return _changes_of_kind(old, new)
     if form == OBJECT:
         return _object_changes(type_, old or {}, new or {})
     return _list_changes(type_, old or [], new or [])

@@ -69,6 +69,7 @@ class Definition:
     selectable: tuple[str, ...] = ()
     warning: str = ""  # said with every answer: this version is deprecated
     convertible: bool = True  # False: its CRD wants a webhook to translate versions
+    converter: Mapping[str, Any] = field(default_factory=dict)  # then: how to reach that one
     is_terminating: bool = False  # nothing new is taken any more
     is_custom: bool = True  # False: Motley's own group
     since: int = field(default=0)  # objects written at or after this revision have its defaults

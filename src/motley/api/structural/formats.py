@@ -1,8 +1,4 @@
-"""String formats and patterns, as Kubernetes checks them.
-
-Formats nobody knows are ignored, as in Kubernetes. Patterns are Go's; Python's differ in a few
-places, which `pattern` translates.
-"""
+"""String formats, as Kubernetes checks them. Formats nobody knows are ignored, as there."""
 
 import base64
 import binascii
@@ -10,63 +6,10 @@ import datetime
 import ipaddress
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
-_POSIX = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~",
-    "xdigit": "0-9A-Fa-f",
-    "word": r"\w",
-}
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+|[-+]?0")
 _PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
-
-
-@lru_cache(maxsize=1024)
-def pattern(text: str) -> "re.Pattern[str]":
-    """A Go regular expression, compiled. Raises `re.error`."""
-    found, in_class = "", False
-    index = 0
-    while index < len(text):
-        char = text[index]
-        if char == "\\" and index + 1 < len(text):
-            following = text[index + 1]
-            found += r"\Z" if following == "z" and not in_class else char + following
-            index += 2
-            continue
-        if in_class and text.startswith("[:", index) and (end := text.find(":]", index)) > 0:
-            found += _POSIX.get(text[index + 2 : end], "")
-            index = end + 2
-            continue
-        if char == "[" and not in_class:
-            in_class = True
-            # A bracket that closes at once, or after a caret, is meant literally.
-            start = index + 1 + (text[index + 1 : index + 2] == "^")
-            if text[start : start + 1] == "]":
-                found += text[index:start] + r"\]"
-                index = start + 1
-                continue
-        elif char == "]":
-            in_class = False
-        found += r"\Z" if char == "$" and not in_class else char
-        index += 1
-    return re.compile(found, re.ASCII)
-
-
-def pattern_problem(text: str) -> str:
-    """Why Go would not compile this; empty when it would."""
-    try:
-        pattern(text)
-    except re.error as error:
-        problem = "missing closing ]" if "unterminated character set" in str(error) else error.msg
-        return f"error parsing regexp: {problem}: `{text}`"
-    return ""
 
 
 def duration_s(text: str) -> float | None:

@@ -4,13 +4,14 @@ Every field has a type, nothing is said twice in different ways, and combination
 restrict values. That is what makes pruning, defaulting and publishing possible.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from motley.api import codec
+from motley.api import codec, patterns
+from motley.api.cel import CompileError, parser, tree
+from motley.api.patterns import PatternError
 from motley.api.status import FieldError
-from motley.api.structural import cel, formats, rules, values
+from motley.api.structural import rules, values
 from motley.api.structural.node import Node, compile_schema
 from motley.api.validation.errors import forbidden, invalid, required, unsupported
 
@@ -192,9 +193,17 @@ def _lists(schema: Schema, path: str) -> Errors:
             )
 
 
+def _pattern_problem(text: str) -> str:
+    try:
+        patterns.compiled(text)
+    except PatternError as error:
+        return str(error)
+    return ""
+
+
 def _values(schema: Schema, path: str) -> Errors:
     expression = schema.get("pattern")
-    if expression and (problem := formats.pattern_problem(expression)):
+    if expression and (problem := _pattern_problem(expression)):
         yield invalid(
             f"{path}.pattern",
             expression,
@@ -223,14 +232,23 @@ def _rules(schema: Schema, path: str, *, is_root: bool) -> Errors:
 def _costs(schema: Schema, path: str) -> Iterator[str]:
     """The expressions that could take for ever: text of unbounded length, put together."""
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        expression = cel.without_strings(rule.get("messageExpression") or "")
-        if "+" in expression and re.search(r"\bstring\(", expression):
+        if {"_+_", "string"} <= _called(rule.get("messageExpression") or ""):
             yield f"{path}.x-kubernetes-validations[{index}].messageExpression"
     for name, inner in (schema.get("properties") or {}).items():
         yield from _costs(inner, f"{path}.properties[{name}]")
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), Mapping):
             yield from _costs(schema[word], f"{path}.{word}")
+
+
+def _called(text: str) -> set[str]:
+    """The functions and operators of an expression; none of a text that is no expression."""
+    try:
+        parsed = parser.parse(text) if text.strip() else None
+    except CompileError:
+        return set()
+    nodes = tree.walk(parsed) if parsed is not None else ()
+    return {node.name for node in nodes if isinstance(node, tree.Call)}
 
 
 def _too_costly(schema: Schema, path: str) -> Errors:
@@ -265,13 +283,21 @@ def _rule(rule: Schema, node: Node, path: str, is_root: bool) -> Errors:
 
 
 def _expression(rule: Schema, part: str, node: Node, path: str, is_root: bool) -> Errors:
-    text = rule[part]
+    is_rule = part == "rule"
+    wrapped = bool(rule.get("optionalOldSelf"))
+    problem = ""
     try:
-        cel.compile_expression(text)
-        problem = rules.undefined_field(node, text, is_root=is_root)
-    except cel.CompileError as error:
-        problem = error
-    if problem is not None:
+        found = rules.compiled(node, rule[part], is_root=is_root, is_old_wrapped=wrapped)
+        if found.type not in ("bool" if is_rule else "string", "dyn"):
+            problem = (
+                "cel expression must evaluate to a bool"
+                if is_rule
+                else "messageExpression must evaluate to a string"
+            )
+    except CompileError as error:
+        said = "compilation failed" if is_rule else "messageExpression compilation failed"
+        problem = f"{said}: {error}"
+    if problem:
         shown = _go_json(
             {
                 "Rule": rule.get("rule") or "",
@@ -282,8 +308,7 @@ def _expression(rule: Schema, part: str, node: Node, path: str, is_root: bool) -
                 "OptionalOldSelf": rule.get("optionalOldSelf"),
             }
         )
-        said = "compilation failed" if part == "rule" else "messageExpression compilation failed"
-        message = f"Invalid value: {shown}: {said}: {problem}"
+        message = f"Invalid value: {shown}: {problem}"
         yield FieldError(f"{path}.{part}", "FieldValueInvalid", message)
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from motley.api import codec
+from motley.api import codec, patterns
 from motley.api.status import FieldError
 from motley.api.structural import formats
 
@@ -113,7 +113,7 @@ def _string(schema: Schema, value: str, path: str, name: str) -> Iterator[FieldE
         yield invalid(path, value, f"{name} in body should be at least {shortest} chars long")
         return
     expression = schema.get("pattern")
-    if expression and not formats.pattern(expression).search(value):
+    if expression and not patterns.compiled(expression).is_in(value):
         yield invalid(path, value, f"{name} in body should match '{expression}'")
 
 

@@ -6,7 +6,7 @@ from motley.api.cel import CompileError, compile_expression
 from motley.api.validation.errors import Errors, invalid
 
 # What an expression about a request may speak of.
-ADMISSION = ("object", "oldObject", "request", "namespaceObject")
+ADMISSION = ("object", "oldObject", "request", "namespaceObject", "authorizer")
 # The types whose values an expression of a mutating policy may build.
 MESSAGES = ("Object", "JSONPatch")
 

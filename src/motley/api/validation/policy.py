@@ -120,7 +120,8 @@ def _validation(field: str, given: Document, known: tuple[str, ...]) -> Errors:
     if words and not words.strip():
         yield invalid(f"{field}.messageExpression", words, "must be non-empty if specified")
     elif words:
-        yield from expression.check(f"{field}.messageExpression", words, known, result="string")
+        said = tuple(name for name in known if name != "authorizer")  # nobody is asked for words
+        yield from expression.check(f"{field}.messageExpression", words, said, result="string")
     message = given.get("message", "")
     if message and not message.strip():
         yield invalid(f"{field}.message", message, "must be non-empty if specified")

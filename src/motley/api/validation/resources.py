@@ -30,13 +30,13 @@ def requirements(field: str, given: Document | None) -> Errors:
                 yield required(
                     f"{field}.limits", "Limit must be set for non overcommitable resources"
                 )
-        elif quantity.parse(amount) > quantity.parse(limit):
+        elif quantity.quantity(amount).nano > quantity.quantity(limit).nano:
             yield invalid(
                 f"{field}.requests",
                 amount,
                 f"must be less than or equal to {name} limit of {limit}",
             )
-        elif not overcommits and quantity.parse(amount) != quantity.parse(limit):
+        elif not overcommits and quantity.quantity(amount).nano != quantity.quantity(limit).nano:
             yield invalid(f"{field}.requests", amount, f"must be equal to {name} limit of {limit}")
     asked = {*limits, *requests}
     if any(name.startswith(_HUGE_PAGES) for name in asked) and not asked & {"cpu", "memory"}:
@@ -57,8 +57,8 @@ def _entry(field: str, name: str, amount: str) -> Errors:
 
 def resource_amount(field: str, name: str, amount: str) -> Errors:
     """An amount of one resource: never negative, and whole where the resource has no parts."""
-    exact = quantity.parse(amount)
-    if exact < 0:
+    exact = quantity.quantity(amount)
+    if exact.nano < 0:
         yield invalid(field, amount, NOT_NEGATIVE)
-    elif "/" in name and exact.denominator != 1:
+    elif "/" in name and not exact.is_whole:
         yield invalid(field, amount, "must be an integer")

@@ -66,6 +66,9 @@ def update(new: Document, old: Document) -> Errors:
             yield invalid("spec.clusterIPs[0]", has, "may not change once set")
     if before.get("type") == spec.get("type") == "LoadBalancer":
         yield from _unchanged_class(spec, before)
+        had, has = before.get("healthCheckNodePort"), spec.get("healthCheckNodePort")
+        if had and has and had != has:
+            yield forbidden("spec.healthCheckNodePort", "field is immutable")
     yield from create(new)
 
 

@@ -1,5 +1,7 @@
 """Files that a pod's containers share or are given."""
 
+from typing import Any
+
 import msgspec
 
 from motley.api.views.base import View
@@ -98,6 +100,13 @@ class PersistentVolumeClaimVolumeSource(View):
     """A claim of the pod's namespace."""
 
     claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(View):
+    """A claim that is made for the pod and goes with it."""
+
+    volume_claim_template: dict[str, Any] = {}
 
 
 class Volume(View):
@@ -111,3 +120,4 @@ class Volume(View):
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
     projected: ProjectedVolumeSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None

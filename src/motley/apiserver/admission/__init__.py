@@ -10,8 +10,7 @@ write happened. A dry run goes the whole way and counts as not written.
 Invariant: nothing alters the object after the first `validate`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +30,7 @@ class _Path:
     mutate: list[Any] = field(default_factory=list)
     allocate: list[Any] = field(default_factory=list)
     validate: list[Any] = field(default_factory=list)
+    settling: frozenset[Any] = frozenset()  # those among them that reserve something
 
 
 class Admission:
@@ -51,7 +51,7 @@ class Admission:
         self._allocators = allocators
         self._close = close
         self._wrote = wrote
-        self._paths: dict[tuple[scheme.Kind, str, str], _Path] = {}
+        self._paths: dict[tuple[str, str, str, str], _Path] = {}
 
     async def aclose(self) -> None:
         """Let go of connections to webhooks."""
@@ -65,10 +65,11 @@ class Admission:
 
     def path(self, change: Change) -> _Path:
         """Whom this write meets; remembered."""
-        key = (change.kind, change.verb, change.subresource)
+        kind = change.kind
+        key = (kind.group, kind.plural, change.verb, change.subresource)
         found = self._paths.get(key)
         if found is None:
-            found = self._paths[key] = self._find(*key)
+            found = self._paths[key] = self._find(kind, change.verb, change.subresource)
         return found
 
     def _find(self, kind: scheme.Kind, verb: str, subresource: str) -> _Path:
@@ -84,41 +85,60 @@ class Admission:
             concerned(self._plugins, "mutate"),
             concerned(self._allocators, "mutate"),
             concerned([*self._plugins, *self._allocators], "validate"),
+            frozenset(concerned([*self._plugins, *self._allocators], "settle")),
         )
 
-    @asynccontextmanager
-    async def admitted(self, change: Change) -> AsyncIterator[Validate]:
+    def admitted(self, change: Change) -> "_Admitted":
         """Complete the object; let the body validate, call what it is given, and write.
 
         The body failing, or a dry run, counts as not written.
         """
-        path = self.path(change)
-        asked: list[Any] = []
-        committed = False
+        return _Admitted(self.path(change), change)
 
-        async def validate() -> None:
-            for plugin in path.validate:
-                await plugin.validate(change)
-                asked.append(plugin)
 
+class _Admitted:
+    """One write on its way. A class, because every write would pay for a generator's upkeep."""
+
+    __slots__ = ("_asked", "_change", "_path")
+
+    def __init__(self, path: _Path, change: Change) -> None:
+        self._path = path
+        self._change = change
+        self._asked: list[Any] = []  # those that want to hear how it went
+
+    async def __aenter__(self) -> Validate:
         try:
-            await self._mutate(path, change, asked)
-            yield validate
-            committed = not change.dry_run
-        finally:
-            for plugin in dict.fromkeys(asked):
-                if hasattr(plugin, "settle"):
-                    plugin.settle(change, committed=committed)
+            await self._mutate()
+        except BaseException:
+            self._settle(committed=False)
+            raise
+        return self._validate
 
-    @staticmethod
-    async def _mutate(path: _Path, change: Change, asked: list[Any]) -> None:
+    async def __aexit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._settle(committed=failed is None and not self._change.dry_run)
+
+    def _settle(self, *, committed: bool) -> None:
+        for plugin in dict.fromkeys(self._asked):
+            plugin.settle(self._change, committed=committed)
+
+    async def _validate(self) -> None:
+        path, change = self._path, self._change
+        for plugin in path.validate:
+            await plugin.validate(change)
+            if plugin in path.settling:
+                self._asked.append(plugin)
+
+    async def _mutate(self) -> None:
+        path, change = self._path, self._change
         again = False
         for plugin in path.mutate:
             again = bool(await plugin.mutate(change)) or again
-            asked.append(plugin)
+            if plugin in path.settling:
+                self._asked.append(plugin)
         if again:  # a webhook changed what earlier plugins saw, as it is now is how they see it
             for plugin in path.mutate:
                 await plugin.mutate(change)
         for plugin in path.allocate:
             await plugin.mutate(change)
-            asked.append(plugin)
+            if plugin in path.settling:
+                self._asked.append(plugin)

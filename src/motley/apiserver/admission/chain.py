@@ -14,6 +14,7 @@ from motley.apiserver.admission.limitranger import LimitRanger
 from motley.apiserver.admission.lookup import Lookup
 from motley.apiserver.admission.namespaces import NamespaceLifecycle
 from motley.apiserver.admission.podsecurity.plugin import PodSecurity
+from motley.apiserver.admission.policy.authorizer import Decides
 from motley.apiserver.admission.policy.mutating import MutatingAdmissionPolicy
 from motley.apiserver.admission.policy.validating import ValidatingAdmissionPolicy
 from motley.apiserver.admission.priority import Priority
@@ -65,10 +66,12 @@ def build(
     allocators: Sequence[Any] = (),
     disabled: Collection[str] = (),
     mount_token: bool = True,
+    authorizer: Decides | None = None,
 ) -> Admission:
     """The chain; `disabled` names plugins to leave out, and must know them.
 
-    Those in `first` are no matter of choice and come before all others.
+    Those in `first` are no matter of choice and come before all others. `authorizer` answers what
+    conditions and policies ask about rights.
     """
     if unknown := set(disabled) - set(NAMES):
         raise ValueError(f"unknown admission plugins: {', '.join(sorted(unknown))}")
@@ -87,10 +90,10 @@ def build(
         PersistentVolumeClaimResize(lookup),
         RuntimeClass(lookup),
         DefaultIngressClass(lookup),
-        MutatingAdmissionPolicy(lookup),
-        MutatingAdmissionWebhook(lookup, caller, rng),
-        ValidatingAdmissionPolicy(lookup),
-        ValidatingAdmissionWebhook(lookup, caller, rng),
+        MutatingAdmissionPolicy(lookup, authorizer),
+        MutatingAdmissionWebhook(lookup, caller, rng, authorizer),
+        ValidatingAdmissionPolicy(lookup, authorizer),
+        ValidatingAdmissionWebhook(lookup, caller, rng, authorizer),
         ResourceQuota(lookup),
     )
     chosen = [plugin for plugin in plugins if plugin.name not in disabled]

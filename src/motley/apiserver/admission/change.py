@@ -14,23 +14,22 @@ from motley.store.contract import Op
 
 Document = dict[str, Any]
 
-_OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE"}
+_OPERATIONS = {"create": "CREATE", "update": "UPDATE", "delete": "DELETE", "connect": "CONNECT"}
 
 
 @dataclass(slots=True)
 class Change:
     """A write that is about to happen. Plugins may alter `new`; `old` is never to be touched."""
 
-    verb: str  # create, update, delete
+    verb: str  # create, update, delete; connect: nothing is written
     kind: scheme.Kind
     namespace: str
     name: str
-    new: Document | None  # None: the object goes away
+    new: Document | None  # None: the object goes away; connect: what was asked for
     old: Document | None  # None: it did not exist
     subresource: str = ""
     dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)  # what a plugin reserved until it is settled
     also: list[Op] = field(default_factory=list)  # written in the same transaction, or not at all
     notes: dict[str, Any] = field(default_factory=dict)  # what a plugin remembers until then
     user: User | None = field(default_factory=REQUESTER.get)  # None: the server itself

@@ -33,6 +33,8 @@ def about(change: Change) -> Document:
     """Everything of the request but its uid and its objects."""
     kind = change.kind
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    if change.verb == "connect":
+        gvk = {"group": "", "version": "v1", "kind": (change.new or {}).get("kind", "")}
     gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
     user = change.user or SERVER
     request: Document = {
@@ -44,12 +46,14 @@ def about(change: Change) -> Document:
         "operation": change.operation,
         "userInfo": user.info,
         "dryRun": change.dry_run,
-        "options": {
+        "options": None,
+    }
+    if change.verb in _OPTIONS:  # a connection has none
+        request["options"] = {
             "kind": _OPTIONS[change.verb],
             "apiVersion": "meta.k8s.io/v1",
             **({"dryRun": ["All"]} if change.dry_run else {}),
-        },
-    }
+        }
     if change.subresource:
         request["subResource"] = request["requestSubResource"] = change.subresource
     if change.namespace:

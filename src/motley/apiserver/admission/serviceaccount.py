@@ -32,7 +32,9 @@ class ServiceAccount:
 
     def __init__(self, lookup: Lookup, rng: Random, *, mount_token: bool = True) -> None:
         self._lookup = lookup
-        self._rng = rng
+        # Drawn once: the name need only differ from those of a pod's other volumes, and pods of
+        # one template then stay equal to the last byte, which is what makes many of them cheap.
+        self._volume = names.generate(VOLUME, rng)
         self._mount_token = mount_token
         self._kind = kind_of("", "serviceaccounts")
 
@@ -52,7 +54,7 @@ class ServiceAccount:
                 )
             account = {}
         if self._mount_token and wants_token(spec, account):
-            mount_token(spec, names.generate(VOLUME, self._rng))
+            mount_token(spec, self._volume)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [dict(s) for s in account["imagePullSecrets"]]
 

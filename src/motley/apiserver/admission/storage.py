@@ -1,7 +1,7 @@
 """Claims and volumes: a class for who names none, growth where it is possible, and protection.
 
-Three plugins of Kubernetes that all look at the same two kinds. The protecting finalizers are
-taken off by the controllers once nothing uses the claim or the volume.
+Three plugins of Kubernetes that all look at the same few kinds. The protecting finalizers are
+taken off by the controllers once nothing uses the claim, the volume or its attributes.
 """
 
 from typing import Any
@@ -21,6 +21,7 @@ _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
     "persistentvolumes": "kubernetes.io/pv-protection",
+    "volumeattributesclasses": "kubernetes.io/vac-protection",
 }
 
 
@@ -48,10 +49,17 @@ class DefaultStorageClass:
 
 
 class StorageObjectInUseProtection:
-    """A claim in use, or a volume that is bound, is not deleted under its user."""
+    """A claim in use, a bound volume, a class in use: none is deleted under its user."""
 
     name = "StorageObjectInUseProtection"
-    interests = (interest("create", "persistentvolumeclaims", "persistentvolumes"),)
+    interests = (
+        interest(
+            "create",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "storage.k8s.io/volumeattributesclasses",
+        ),
+    )
 
     async def mutate(self, change: Change) -> None:
         """Add the protecting finalizer."""

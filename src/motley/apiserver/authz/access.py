@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motley.api import scheme
+from motley.apiserver import audit
 from motley.apiserver.authn import impersonation
 from motley.apiserver.authn.authenticator import Authenticator
 from motley.apiserver.authn.serviceaccounts import ServiceAccountTokens
@@ -30,11 +31,16 @@ class Access:
     ) -> User:
         """The user to serve this request for. Raises Unauthorized or `Denied`."""
         user = await self.authenticator.authenticate(headers, certificate)
+        audit.authenticated(user)
         wanted = impersonation.wanted_user(headers)
         if wanted is not None:
             await self.authorizer.refresh(user)
             user = impersonation.impersonated(user, wanted, info, self._refusal)
-        await self.authorizer.authorize(user, info)
+            audit.impersonating(user)
+        decision = await self.authorizer.allows(user, info)
+        audit.decided(decision.allowed, decision.reason)
+        if not decision.allowed:
+            raise forbidden(user, info, name_of(info), decision.reason)
         return user
 
     def _refusal(self, user: User, info: RequestInfo) -> Denied | None:

@@ -154,6 +154,10 @@ _CONTROLLERS = rules(
     "create | authentication.k8s.io | tokenreviews",
     "create | authorization.k8s.io | subjectaccessreviews",
     "create | core | serviceaccounts/token",
+    "approve sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client-kubelet",
+    "sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client",
+    "sign | certificates.k8s.io | signers | kubernetes.io/kubelet-serving",
+    "sign | certificates.k8s.io | signers | kubernetes.io/legacy-unknown",
 )
 _PROXY = rules(
     "list watch | core | endpoints services",
@@ -269,6 +273,15 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     # The node authorizer decides about nodes; in Kubernetes, too, nobody is bound to this role.
     "system:node": ("system:node", ()),
     "system:node-bootstrapper": ("system:node-bootstrapper", ("Group system:bootstrappers",)),
+    # A node with a join token gets its certificate, and renews it, without a person's help.
+    "motley:node-autoapprove-bootstrap": (
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        ("Group system:bootstrappers",),
+    ),
+    "motley:node-autoapprove-renewal": (
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        ("Group system:nodes",),
+    ),
     "system:service-account-issuer-discovery": (
         "system:service-account-issuer-discovery",
         ("Group system:serviceaccounts",),

@@ -80,6 +80,7 @@ def definition(crd: Document, version: Document, since: int) -> Definition:
         selectable=tuple(f["jsonPath"] for f in version.get("selectableFields") or ()),
         warning=_warning(spec, version),
         convertible=(spec.get("conversion") or {}).get("strategy") != "Webhook",
+        converter=((spec.get("conversion") or {}).get("webhook") or {}).get("clientConfig") or {},
         is_terminating=bool(crd["metadata"].get("deletionTimestamp")),
         since=since if _is_one_schema(spec) else NEVER,
     )

@@ -16,7 +16,12 @@ def counts(paths: ScalePaths, stored: Document) -> tuple[int, int, str]:
         raise status.NotFound(f'the spec replicas field "{paths.spec_replicas}" does not exist')
     present = _at(paths.status_replicas, stored)
     selector = _at(paths.label_selector, stored) if paths.label_selector else ""
-    return int(wanted), int(present or 0), str(selector or "")
+    return _count(wanted), _count(present), str(selector or "")
+
+
+def _count(value: Any) -> int:
+    """What is no number counts as none: a schema may leave the type open."""
+    return int(value) if isinstance(value, int | float) else 0
 
 
 def with_replicas(paths: ScalePaths, stored: Document, replicas: int) -> Document:

@@ -1,17 +1,37 @@
 """Stored custom objects as a version shows them.
 
-Objects are kept in one version; converting to another changes nothing but `apiVersion`. An object
-that was written before its schema last changed gets the new defaults when it is read, as in
-Kubernetes. Both are rare: an object of the kept version written under the present schema is sent
-as the bytes it is.
+Objects are kept in one version; converting to another changes nothing but `apiVersion`, or is done
+by a webhook beforehand (`conversion`). An object that was written before its schema last changed
+gets the new defaults when it is read, as in Kubernetes. Both are rare: an object of the kept
+version written under the present schema is sent as the bytes it is.
 """
 
+from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from motley.api import codec, scheme, status
 from motley.api.structural import pruning
 from motley.api.structural.definition import Definition
-from motley.apiserver import versions
+from motley.apiserver import document, versions
+
+REMEMBERED = 4096  # conversions per version
+
+_converted: WeakKeyDictionary[Definition, dict[bytes, bytes]] = WeakKeyDictionary()
+
+
+def converted(kind: scheme.Kind) -> Mapping[bytes, bytes]:
+    """What webhooks made of stored objects, by their bytes without a revision."""
+    return _converted.get(kind.definition, {}) if kind.definition is not None else {}
+
+
+def remember(kind: scheme.Kind, made: Mapping[bytes, bytes]) -> None:
+    """Keep conversions, the last ones and at least these."""
+    assert kind.definition is not None
+    known = _converted.setdefault(kind.definition, {})
+    known.update(made)
+    for key in list(known)[: max(0, len(known) - max(REMEMBERED, len(made)))]:
+        del known[key]
 
 
 def value(kind: scheme.Kind, stored: bytes) -> bytes:
@@ -22,27 +42,35 @@ def value(kind: scheme.Kind, stored: bytes) -> bytes:
     revision = codec.stamped_revision(stored)
     if kind.stored_as is None and (revision or 0) >= definition.since:
         return stored
-    found = document(kind, codec.decode(stored))
-    fresh = codec.encode_object(found)
+    fresh = codec.encode_object(read(kind, stored))
     return fresh if revision is None else codec.stamp(fresh, revision)
 
 
-def document(kind: scheme.Kind, stored: dict[str, Any]) -> dict[str, Any]:
-    """The decoded object in this version; changes what it is given."""
+def read(kind: scheme.Kind, stored: bytes) -> dict[str, Any]:
+    """The object in this version, decoded."""
+    found = document.decode(stored)
     definition = kind.definition
     if definition is None:
-        return stored
-    if stored.get("apiVersion") != kind.api_version:
-        _check_convertible(kind, definition)
-        stored["apiVersion"] = kind.api_version
-    pruning.prune(definition.root, stored)
-    definition.default(stored)
-    return stored
+        return found
+    if found.get("apiVersion") != kind.api_version:
+        if definition.convertible:
+            found["apiVersion"] = kind.api_version
+        else:
+            found = _translated(kind, stored, found["metadata"].get("resourceVersion"))
+    pruning.prune(definition.root, found)
+    definition.default(found)
+    return found
 
 
-def _check_convertible(kind: scheme.Kind, definition: Definition) -> None:
-    if not definition.convertible:
-        raise status.InternalError(
-            f"conversion webhook for {kind.api_version}, Kind={kind.kind} failed: webhooks that "
-            "convert between versions are not called by this server; use the storage version"
+def _translated(kind: scheme.Kind, stored: bytes, version: str | None) -> dict[str, Any]:
+    made = converted(kind).get(codec.unstamped(stored))
+    if made is None:
+        raise status.ServiceUnavailable(
+            f"conversion webhook for {kind.api_version}, Kind={kind.kind} was not asked in time; "
+            "try again",
+            retry_after_s=1,
         )
+    found = document.decode(made)
+    if version is not None:
+        found["metadata"]["resourceVersion"] = version
+    return found

@@ -17,6 +17,7 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 _MAX_DEPTH = 100
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799  # what RFC 3339 can say
 
 
 class _MalformedError(ValueError):
@@ -143,8 +144,10 @@ def _time(raw: int | bytes, write: Callable[[float], str]) -> str | None:
     pieces = dict(_pieces(_bytes(raw)))
     if not pieces:
         return None  # Go's zero time
-    seconds = _signed(pieces.get(1, 0))
-    return write(seconds + _signed(pieces.get(2, 0)) / 1e9)
+    seconds = _signed(pieces.get(1, 0)) + _signed(pieces.get(2, 0)) / 1e9
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        raise _MalformedError("time: year is not in the range 1 to 9999")
+    return write(seconds)
 
 
 def _quantity(raw: int | bytes) -> str:

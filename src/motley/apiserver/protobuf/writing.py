@@ -27,30 +27,28 @@ def encode(document: Mapping[str, Any]) -> bytes | None:
         raw = _list(item, document)
     else:
         return None
-    type_meta = _text(1, api_version) + _text(2, kind)
-    return MAGIC + _piece(1, type_meta) + _piece(2, raw) + _piece(3, b"") + _piece(4, b"")
+    type_meta = text(1, api_version) + text(2, kind)
+    return MAGIC + piece(1, type_meta) + piece(2, raw) + piece(3, b"") + piece(4, b"")
 
 
 def _list(item: str, document: Mapping[str, Any]) -> bytes:
     """Every list has its metadata as field 1 and its items as field 2."""
     fields = messages()[item]
     metadata = _message(messages()["meta.ListMeta"], document.get("metadata") or {})
-    items = [_piece(2, _message(fields, one)) for one in document.get("items") or ()]
-    return b"".join([_piece(1, metadata), *items])
+    items = [piece(2, _message(fields, one)) for one in document.get("items") or ()]
+    return b"".join([piece(1, metadata), *items])
 
 
 def _message(fields: Message, document: Mapping[str, Any]) -> bytes:
     return b"".join(
-        piece
-        for number, field in sorted(fields.items())
-        for piece in _field(number, field, document)
+        part for number, field in sorted(fields.items()) for part in _field(number, field, document)
     )
 
 
 def _field(number: int, field: Field, document: Mapping[str, Any]) -> Iterator[bytes]:
     if field.shape == "^":
         if inner := _message(messages()[field.type], document):
-            yield _piece(number, inner)
+            yield piece(number, inner)
         return
     value = document.get(field.name)
     if value is None:
@@ -60,7 +58,7 @@ def _field(number: int, field: Field, document: Mapping[str, Any]) -> Iterator[b
             yield _value(number, field.type, one)
     elif field.shape == "%":
         for key in sorted(value):
-            yield _piece(number, _text(1, key) + _value(2, field.type, value[key]))
+            yield piece(number, text(1, key) + _value(2, field.type, value[key]))
     else:
         yield _value(number, field.type, value)
 
@@ -71,8 +69,8 @@ def _value(number: int, type_: str, value: Any) -> bytes:
         return write(number, value)
     fields = messages()[type_]
     if isinstance(value, list):  # a named list of texts: a message on the wire, a list in JSON
-        return _piece(number, b"".join(_value(1, fields[1].type, one) for one in value))
-    return _piece(number, _message(fields, value))
+        return piece(number, b"".join(_value(1, fields[1].type, one) for one in value))
+    return piece(number, _message(fields, value))
 
 
 def _varint(value: int) -> bytes:
@@ -89,44 +87,47 @@ def _key(number: int, wire_type: int) -> bytes:
     return _varint(number << 3 | wire_type)
 
 
-def _piece(number: int, data: bytes) -> bytes:
+def piece(number: int, data: bytes) -> bytes:
+    """A field that holds bytes: a text, or a message."""
     return _key(number, _BYTES) + _varint(len(data)) + data
 
 
-def _number(number: int, value: int) -> bytes:
+def integer(number: int, value: int) -> bytes:
+    """A field that holds a whole number or a boolean."""
     return _key(number, _VARINT) + _varint(int(value))
 
 
-def _text(number: int, value: str) -> bytes:
-    return _piece(number, value.encode())
+def text(number: int, value: str) -> bytes:
+    """A field that holds a text."""
+    return piece(number, value.encode())
 
 
 def _time(number: int, value: str) -> bytes:
     moment = parse_rfc3339(value)
     seconds = int(moment // 1)
     nanoseconds = round((moment - seconds) * 1e6) * 1000
-    return _piece(number, _number(1, seconds) + (_number(2, nanoseconds) if nanoseconds else b""))
+    return piece(number, integer(1, seconds) + (integer(2, nanoseconds) if nanoseconds else b""))
 
 
 def _int_or_string(number: int, value: int | str) -> bytes:
     if isinstance(value, str):
-        return _piece(number, _number(1, 1) + _text(3, value))
-    return _piece(number, _number(1, 0) + _number(2, value))
+        return piece(number, integer(1, 1) + text(3, value))
+    return piece(number, integer(1, 0) + integer(2, value))
 
 
 def _duration(number: int, value: str) -> bytes:
-    return _piece(number, _number(1, round(float(value.removesuffix("s")) * 1e9)))
+    return piece(number, integer(1, round(float(value.removesuffix("s")) * 1e9)))
 
 
 _WRITERS: dict[str, Callable[[int, Any], bytes]] = {
-    "string": _text,
-    **dict.fromkeys(("bool", "int32", "int64", "uint32", "uint64"), _number),
+    "string": text,
+    **dict.fromkeys(("bool", "int32", "int64", "uint32", "uint64"), integer),
     "double": lambda number, value: _key(number, _FIXED64) + struct.pack("<d", value),
-    "bytes": lambda number, value: _piece(number, base64.b64decode(value)),
+    "bytes": lambda number, value: piece(number, base64.b64decode(value)),
     "time": _time,
     "microtime": _time,
-    "quantity": lambda number, value: _piece(number, _text(1, str(value))),
+    "quantity": lambda number, value: piece(number, text(1, str(value))),
     "intorstring": _int_or_string,
     "duration": _duration,
-    "raw": lambda number, value: _piece(number, _piece(1, codec.encode(value))),
+    "raw": lambda number, value: piece(number, piece(1, codec.encode(value))),
 }

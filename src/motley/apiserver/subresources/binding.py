@@ -7,11 +7,12 @@ schedulers that decide at the same moment disagree here, and only here.
 from typing import Any
 
 from motley.api import scheme, status
-from motley.apiserver import answer
+from motley.apiserver import answer, body
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.options import write_options
 from motley.apiserver.verbs.call import Call
+from motley.apiserver.writer import other_uid
 
 Document = dict[str, Any]
 
@@ -29,17 +30,16 @@ async def create_unnamed(core: Core, call: Call) -> Answer:
 
 
 async def _bind(core: Core, call: Call, binding: Document, name: str) -> Answer:
+    body.check_is("Binding", ("v1",), binding)
     options = write_options(call.info.query, "CreateOptions")
     target = _target(binding, name)
     now = core.writer.timestamp()
-    pods = scheme.resource("", "v1", "pods")
-    assert pods is not None
 
     def bind(pod: Document) -> Document:
         return bound(pod, name, target, binding, now)
 
     await core.writer.update(
-        pods, call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
+        _pods(), call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
     )
     success = {
         "kind": "Status",
@@ -49,6 +49,12 @@ async def _bind(core: Core, call: Call, binding: Document, name: str) -> Answer:
         "code": 201,
     }
     return answer.of(success, 201)
+
+
+def _pods() -> scheme.Kind:
+    pods = scheme.resource("", "v1", "pods")
+    assert pods is not None
+    return pods
 
 
 def _target(binding: Document, name: str) -> str:
@@ -75,7 +81,9 @@ def bound(pod: Document, name: str, node: str, binding: Document, now: str) -> D
     metadata, spec = dict(pod["metadata"]), dict(pod.get("spec") or {})
     pinned = binding.get("metadata") or {}
     if pinned.get("uid") and pinned["uid"] != metadata.get("uid"):
-        raise _conflict(name, f"pod {name} has another uid than the binding names")
+        pods = _pods()
+        key = pods.key(metadata["namespace"], name)
+        raise other_uid(pods, name, key, pinned["uid"], metadata.get("uid"))
     if metadata.get("deletionTimestamp"):
         raise _conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from motley.api import scheme, selectors, status
-from motley.apiserver import answer, deletion, document
+from motley.apiserver import answer, body, deletion, document
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.options import DeleteOptions, delete_options
@@ -26,6 +26,7 @@ _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 # Kubernetes' bound: beyond it the controller is not confirming evictions any more.
 _MAX_DISRUPTED = 2000
 _RETRY_AFTER_S = 10
+_VERSIONS = ("policy/v1", "policy/v1beta1")  # kubectl before 1.22 drains with the older one
 
 
 class SeveralBudgets(status.InternalError):
@@ -37,6 +38,7 @@ class SeveralBudgets(status.InternalError):
 async def create(core: Core, call: Call) -> Answer:
     """201 when the pod's deletion has begun, 429 when its budget does not allow it now."""
     eviction = await call.document("Eviction", "policy/v1")
+    body.check_is("Eviction", _VERSIONS, eviction)
     name = call.info.name
     if (eviction.get("metadata") or {}).get("name") != name:
         raise status.BadRequest("name in URL does not match name in Eviction object")

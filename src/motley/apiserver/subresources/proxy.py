@@ -23,6 +23,7 @@ from motley.apiserver import agents, answer, document
 from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
+from motley.apiserver.subresources import connect
 from motley.apiserver.verbs.call import Call
 from motley.lib import journal
 
@@ -73,6 +74,7 @@ class Place(NamedTuple):
 
 async def handle(core: Core, call: Call) -> Answer | Stream:
     """The answer of whoever is behind the name."""
+    await connect.admit(core, call.kind, call.info)
     place = await _PLACES[call.kind.plural](core, call.namespace, parse_name(call.info.name))
     rest = path_of(call.info)
     query = query_of(call.info)

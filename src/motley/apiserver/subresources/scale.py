@@ -12,7 +12,7 @@ from motley.api.fields import tracking
 from motley.api.patch import apply as apply_patch
 from motley.api.patch.apply import Applier
 from motley.api.status import FieldError
-from motley.apiserver import document, negotiate, tables
+from motley.apiserver import body, document, negotiate, tables
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.crds import scaling
@@ -24,6 +24,8 @@ from motley.apiserver.verbs.call import Call, in_media_type
 from motley.apiserver.writer import metadata_of, modified
 
 Document = dict[str, Any]
+
+_VERSIONS = ("autoscaling/v1",)
 
 
 async def get(core: Core, call: Call) -> Answer:
@@ -39,7 +41,7 @@ async def put(core: Core, call: Call) -> Answer:
     """Set the replica count from a Scale."""
     options = write_options(call.info.query, "UpdateOptions")
     wanted = await call.document("Scale", "autoscaling/v1")
-    check_scale_kind(wanted)
+    body.check_is("Scale", _VERSIONS, wanted)
     update.check_identity(call, wanted)
     return await _write(core, call, lambda _: document.copy(wanted), options)
 
@@ -80,7 +82,8 @@ async def _write(
         if replicas_owners := owners.of_scale(recorded, path):
             current["metadata"]["managedFields"] = replicas_owners
         wanted = make(document.copy(current))
-        check_scale_kind(wanted)
+        body.conform_as("Scale", "autoscaling/v1", wanted)
+        body.check_is("Scale", _VERSIONS, wanted)
         if not applies:
             metadata_of(wanted)
             now, manager = core.writer.timestamp(), call.manager(options)
@@ -150,18 +153,6 @@ def scale_of(stored: Document) -> Document:
             "selector": str(selectors.Selector.of(spec.get("selector") or {})),
         },
     }
-
-
-def check_scale_kind(wanted: Document) -> None:
-    """The body must be a Scale, or not say what it is."""
-    kind = wanted.get("kind") or "Scale"
-    version = wanted.get("apiVersion") or "autoscaling/v1"
-    if (kind, version) != ("Scale", "autoscaling/v1"):
-        short = version.rpartition("/")[2]
-        raise status.BadRequest(
-            f'{kind} in version "{short}" cannot be handled as a Scale: '
-            f"converting ({short}.{kind}) to (autoscaling.Scale): unknown conversion"
-        )
 
 
 def check_replicas(name: str, replicas: Any) -> None:

@@ -17,6 +17,7 @@ from motley.api import status
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
+from motley.apiserver.subresources import connect
 from motley.apiserver.verbs.call import Call
 from motley.lib import journal
 
@@ -36,8 +37,12 @@ _FRAME_LIMIT = 64 * 1024 * 1024
 
 
 async def plain(core: Core, call: Call) -> Answer:
-    """A request that is no WebSocket: kubectl before 1.31 with SPDY, or a mistake."""
+    """A request that is no WebSocket: kubectl before 1.31 with SPDY, or a mistake.
+
+    Also what a later kubectl tries when its WebSocket was refused, so the reason is told here too.
+    """
     query = call.info.query
+    await connect.admit(core, call.kind, call.info)
     await core.agents.target(call.namespace, call.info.name, query.text("container"))
     raise status.BadRequest(
         "unable to upgrade: only WebSocket is supported here (kubectl 1.31 or later uses it)"

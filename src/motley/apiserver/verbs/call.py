@@ -38,7 +38,9 @@ class Call:
 
     async def document(self, expected: str, api_version: str) -> dict[str, Any]:
         """The body of a subresource that is no kind of its own: Binding, Eviction, Scale."""
-        return body.plain(self.content_type, await self.body(), expected, api_version)
+        found = body.plain(self.content_type, await self.body(), expected, api_version)
+        body.conform_as(expected, api_version, found)
+        return found
 
     async def options_body(self) -> dict[str, Any] | None:
         """A delete's options; None when the request has no body."""

@@ -23,6 +23,7 @@ async def handle(core: Core, call: Call) -> Answer:
     written, uid = await remove(core, call.kind, call.namespace, call.info.name, options)
     if written.removed and not deletion.answers_whole(call.kind):
         return answer.of(success(call.kind, call.info.name, uid), 200, written.warnings)
+    await core.writer.conversions.prime(call.kind, [written.value])
     return call.answer_written(written, [])
 
 
@@ -43,6 +44,9 @@ async def remove(
         try:
             return await _remove(core, kind, namespace, name, record, stored, options), uid
         except Mismatch as mismatch:
+            if mismatch.key != record.key:  # what goes along with it: try again
+                record = await core.store.get(record.key)
+                continue
             if options.resource_version is not None:
                 raise modified(kind, name) from None
             record = mismatch.current
@@ -69,7 +73,7 @@ async def _remove(
             value = document.encode(kind, shown)
             if dry_run:
                 return Written(document.stamp(value, record.revision), removed=True)
-            done = await core.writer.commit([Delete(record.key, record.revision)])
+            done = await core.writer.commit([Delete(record.key, record.revision), *change.also])
             return Written(document.stamp(value, done.revision), removed=True)
         if not plan.changed:
             return Written(record.value)

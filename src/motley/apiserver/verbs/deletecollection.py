@@ -21,4 +21,5 @@ async def handle(core: Core, call: Call) -> Answer:
             await delete.remove(core, call.kind, namespace, name, how)
         except status.NotFound:
             continue
+    await core.writer.conversions.prime(call.kind, (r.value for r in page.records))
     return list_verb.render(call, page)

@@ -17,4 +17,5 @@ async def handle(core: Core, call: Call) -> Answer:
     record = await core.store.get(kind.key(call.namespace, name))
     if record is None:
         raise status.not_found(kind.group, kind.plural, name)
+    await core.writer.conversions.prime(kind, [record.value])
     return call.answer(record.value)

@@ -2,7 +2,8 @@
 
 Without a version a list is consistent with every write that was answered before; `0` takes what
 the cache has; a number waits for it. Pages of one list show one moment: the token carries the
-revision of the first.
+revision of the first. Who turns the pages so slowly that this moment is forgotten gets 410, and
+with it a token for the rest as it is now.
 """
 
 import base64
@@ -23,6 +24,14 @@ from motley.apiserver.verbs.call import Call, in_media_type
 from motley.store.contract import Ahead, Compacted, Record, Revision
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
+_NOW = -1  # in the token that comes with a 410: whatever the rest is by then
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start "
+    "a new list without the continue parameter, or use the continue token in this response to "
+    "retrieve the remainder of the results. Continuing with the provided token results in an "
+    "inconsistent list - objects that were created, modified, or deleted between the time the "
+    "first chunk was returned and now may show up in the list."
+)
 
 
 class Page(NamedTuple):
@@ -38,6 +47,7 @@ async def handle(core: Core, call: Call) -> Answer:
     """200 with a list, a table, or partial metadata."""
     options = list_options(call.info.query, watching=False)
     page = await select(core, call, options)
+    await core.writer.conversions.prime(call.kind, (r.value for r in page.records))
     return render(call, page)
 
 
@@ -99,20 +109,20 @@ async def _next_page(core: Core, call: Call, options: ListOptions, matcher: Matc
     prefix = call.kind.prefix(call.namespace)
     limit = options.limit if options.resource_version is None else 0
     start = prefix + token.start
+    at = Revision(token.rv) if token.rv != _NOW else None
     try:
         if matcher.is_everything:
-            found = await core.store.range(prefix, start=start, limit=limit, at=Revision(token.rv))
-            more = _token(found.records, token.rv, prefix) if found.more else ""
-            return Page(found.records, token.rv, more, found.remaining)
-        found = await core.store.range(prefix, start=start, at=Revision(token.rv))
+            found = await core.store.range(prefix, start=start, limit=limit, at=at)
+            revision = found.revision if at is None else at
+            more = _token(found.records, revision, prefix) if found.more else ""
+            return Page(found.records, revision, more, found.remaining)
+        found = await core.store.range(prefix, start=start, at=at)
     except Compacted:
-        raise status.Gone(
-            "The provided continue parameter is too old to display a consistent list result. "
-            "You must start a new list without the continue parameter."
-        ) from None
+        raise status.Gone(_TOO_OLD, next_page=_encoded(token.start, _NOW)) from None
     except Ahead as ahead:
         raise too_large_version(token.rv, ahead.current) from None
-    return _cut(_matching(call, found.records, matcher), limit, token.rv, prefix)
+    revision = found.revision if at is None else at
+    return _cut(_matching(call, found.records, matcher), limit, revision, prefix)
 
 
 def _matching(call: Call, records: Sequence[Record], matcher: Matcher) -> list[Record]:
@@ -140,7 +150,10 @@ _decode_token = msgspec.json.Decoder(_Token).decode
 
 
 def _token(records: Sequence[Record], revision: int, prefix: str) -> str:
-    start = records[-1].key.removeprefix(prefix) + "\0"
+    return _encoded(records[-1].key.removeprefix(prefix) + "\0", revision)
+
+
+def _encoded(start: str, revision: int) -> str:
     raw = codec.encode(_Token(_TOKEN_VERSION, int(revision), start))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
@@ -154,7 +167,8 @@ def _read_token(text: str) -> _Token:
         raise status.BadRequest(
             f"invalid continue token: continue key is not valid: {problem}"
         ) from None
-    if token.v != _TOKEN_VERSION or token.rv <= 0 or not token.start:
+    is_version = token.rv > 0 or token.rv == _NOW
+    if token.v != _TOKEN_VERSION or not is_version or not token.start:
         raise status.BadRequest("invalid continue token: continue key is not valid")
     return token
 
@@ -182,9 +196,11 @@ def render(call: Call, page: Page) -> Answer:
         body = document.list_body(
             kind, values, page.revision, next_page=page.next_page, remaining=page.remaining
         )
-        if wanted.media_type == "application/json":
-            return Answer(body)
-        return in_media_type(codec.decode(body), wanted.media_type)
+        if wanted.media_type != "application/json":
+            return in_media_type(codec.decode(bytes(body)), wanted.media_type)
+        if body.length <= document.BLOCK:
+            return Answer(bytes(body))
+        return Answer(b"", blocks=body)
     objects = [document.decode(value) for value in values]
     if wanted.transform == "Table":
         include = call.info.query.text("includeObject")

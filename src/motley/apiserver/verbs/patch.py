@@ -4,7 +4,7 @@ The patch is applied to the latest state and written with compare-and-swap; when
 was quicker it is applied again to what they left, as Kubernetes does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from motley.api import codec, scheme, status
@@ -17,7 +17,7 @@ from motley.apiserver.core import Core
 from motley.apiserver.options import write_options
 from motley.apiserver.verbs import apply as apply_config
 from motley.apiserver.verbs.call import Call
-from motley.apiserver.writer import metadata_of
+from motley.apiserver.writer import immutable, metadata_of
 
 Document = dict[str, Any]
 Apply = Callable[[Document], Document]
@@ -35,15 +35,19 @@ async def handle(core: Core, call: Call) -> Answer:
         return await apply_config.handle(core, call)
     check_media_type(media_type, call.kind)
     options = write_options(call.info.query, "PatchOptions")
-    apply = decode(call.kind, media_type, await call.body())
+    raw = await call.body()
+    apply = decode(call.kind, media_type, raw)
     kind, name = call.kind, call.info.name
+    careless = [] if options.field_validation == "Ignore" else _careless(media_type, raw)
     warnings: list[str] = []
 
     def modify(stored: Document) -> Document:
         version = stored["metadata"]["resourceVersion"]
         patched = {**apply(stored)}  # a patch that changes nothing gives back what it got
-        warnings[:] = check_patched(kind, patched, stored, options.field_validation)
+        warnings[:] = check_patched(kind, patched, stored, options.field_validation, careless)
         metadata = metadata_of(patched)
+        if metadata.get("uid") not in (None, "", stored["metadata"].get("uid")):
+            raise immutable(kind, name, "metadata.uid", metadata["uid"])
         if metadata.get("resourceVersion") == version:
             del metadata["resourceVersion"]  # the patch named none: try again on a lost race
         return patched
@@ -94,6 +98,22 @@ def decode(kind: scheme.Kind, media_type: str, raw: bytes) -> Apply:
     return apply
 
 
+def _careless(media_type: str, raw: bytes) -> list[str]:
+    """What is legal in a patch but hardly meant: keys given twice, operations that say too much."""
+    patch = codec.decode(raw)
+    found = [f'duplicate field "{field}"' for field in body.repeated(raw, patch)]
+    if media_type != JSON_PATCH or not isinstance(patch, list):
+        return found
+    found += [
+        f'unknown field "[{index}].{name}"'
+        for index, operation in enumerate(patch)
+        if isinstance(operation, dict)
+        for name in operation
+        if name not in ("op", "path", "from", "value")
+    ]
+    return [f"json patch {one}" for one in found]
+
+
 def _object(patched: Any) -> Document:
     if not isinstance(patched, dict):
         raise status.BadRequest("the patched document is not an object")
@@ -101,20 +121,25 @@ def _object(patched: Any) -> Document:
 
 
 def check_patched(
-    kind: scheme.Kind, patched: Document, stored: Document, field_validation: str
+    kind: scheme.Kind,
+    patched: Document,
+    stored: Document,
+    field_validation: str,
+    careless: Sequence[str] = (),
 ) -> list[str]:
-    """Read the outcome of a patch like a body; warnings about it.
+    """Read the outcome of a patch like a body; warnings about it, and about the patch itself.
 
     What does not fit the schema is the patch's fault (422), as in Kubernetes. And a patch may
     not make another object of its target.
     """
-    shown = codec.encode(patched).decode()
+    given = dict(patched)  # enough of a copy: reading replaces what is in the document
     try:
         body.check_kind(kind, patched)
-        found = body.conform(kind, patched)
+        found = [*careless, *body.conform(kind, patched)]
         warnings = body.complaints(kind, found, field_validation)
     except status.BadRequest as error:
         problem = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]
+        shown = codec.encode(given).decode()
         message = f"Invalid value: {codec.encode(shown).decode()}: {problem or error.message}"
         cause = status.FieldError("patch", "FieldValueInvalid", message)
         raise status.invalid("", "", "", [cause]) from None

@@ -13,9 +13,11 @@ from typing import Any
 
 from motley.api import codec, scheme, status
 from motley.apiserver import attributes, document, negotiate, tables, versions
-from motley.apiserver.answer import Stream
+from motley.apiserver.answer import Push, Stream
 from motley.apiserver.attributes import Attributes, Matcher
 from motley.apiserver.core import Core
+from motley.apiserver.crds import conversion
+from motley.apiserver.crds.conversion import Conversions
 from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call
@@ -27,6 +29,7 @@ from motley.store.watchcache import CachedEvent, Cursor
 BOOKMARK_S = 60.0
 MIN_TIMEOUT_S = 1800.0
 _LAST_BOOKMARK_S = 2.0
+_FIRST = 100  # objects that are there already, sent at a time
 
 Event = CachedEvent[Attributes]
 Encode = Callable[[str, bytes], bytes]
@@ -45,15 +48,23 @@ async def handle(core: Core, call: Call) -> Stream:
             call.kind, options.label_selector, f"metadata.name={call.info.name}"
         )
     timeout_s = float(options.timeout_s or MIN_TIMEOUT_S * (1 + core.rng.random()))
-    return await Watcher(call, matcher, options, core.clock, timeout_s).begin(core)
+    watcher = Watcher(call, matcher, options, core.clock, timeout_s, core.writer.conversions)
+    return await watcher.begin(core)
 
 
 class Watcher:
     """One watch request."""
 
     def __init__(
-        self, call: Call, matcher: Matcher, options: ListOptions, clock: Clock, timeout_s: float
+        self,
+        call: Call,
+        matcher: Matcher,
+        options: ListOptions,
+        clock: Clock,
+        timeout_s: float,
+        conversions: Conversions,
     ) -> None:
+        self._conversions = conversions
         self._kind = call.kind
         self._prefix = call.kind.prefix(call.namespace)
         self._matcher = matcher
@@ -87,13 +98,25 @@ class Watcher:
             cursor = cache.watch(min(after, cache.revision), prefix=self._prefix, wanted=wanted)
         except Compacted as gone:
             return Stream(_told(_error(gone, after)))
-        return Stream(self._stream(cursor, after, first), close=cursor.close)
+
+        def connect(push: Push) -> None:
+            cursor.shortcut = lambda events: push(self._lines(events, after))
+
+        chunks = self._stream(cursor, after, first)
+        shortcut = None if conversion.is_asked(kind) else connect  # which cannot wait for a webhook
+        return Stream(chunks, close=cursor.close, shortcut=shortcut)
 
     async def _stream(
         self, cursor: "Cursor[Attributes]", after: Revision, first: Sequence[bytes] | None
     ) -> AsyncIterator[bytes]:
-        if first:
-            yield b"".join([self._encode("ADDED", value) for value in first])
+        there = first or ()
+        try:
+            await self._conversions.prime(self._kind, there)
+        except status.ApiError as error:
+            yield _line("ERROR", codec.encode(status.to_status(error)))
+            return
+        for at in range(0, len(there), _FIRST):
+            yield b"".join([self._encode("ADDED", value) for value in there[at : at + _FIRST]])
         if first is not None and self._options.bookmarks:
             yield self._bookmark(after, end_of_initial=True)
         async for chunk in self._changes(cursor, after):
@@ -120,7 +143,21 @@ class Watcher:
                 return
             except Closed:
                 return  # the resource itself is gone: its definition was deleted
-            yield b"".join([self._line(event) for event in events if event.revision > after])
+            try:
+                await self._prime(events)
+            except status.ApiError as error:
+                yield _line("ERROR", codec.encode(status.to_status(error)))
+                return
+            yield self._lines(events, after)
+
+    async def _prime(self, events: Sequence[Event]) -> None:
+        values = [event.value for event in events]
+        values += [event.previous.record.value for event in events if event.previous is not None]
+        await self._conversions.prime(self._kind, values)
+
+    def _lines(self, events: Sequence[Event], after: Revision) -> bytes:
+        """What to send for changes; those that the client knows already are left out."""
+        return b"".join([self._line(event) for event in events if event.revision > after])
 
     def _change(self, event: Event) -> str:
         """What the event is to this watcher; empty when it is nothing."""
@@ -205,7 +242,8 @@ def _table_encoder(call: Call) -> tuple[Encode, str]:
     tables.of_list(kind, [], include, version)  # a wrong `includeObject` is refused before it runs
 
     def encode(change: str, value: bytes) -> bytes:
-        shown = document.decode(value)
+        is_custom = kind.definition is not None and change != "BOOKMARK"
+        shown = document.decode(shown_value(kind, value) if is_custom else value)
         if change == "BOOKMARK":
             table = tables.bookmark(kind, shown, version)
         else:

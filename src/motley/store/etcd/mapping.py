@@ -5,9 +5,11 @@ stamped whenever they are read. Expectations become comparisons of `mod_revision
 key that does not exist, so etcd checks them exactly as the other stores do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from motley.lib import journal
+from motley.store import sealing
 from motley.store.contract import (
     Committed,
     Compacted,
@@ -23,17 +25,20 @@ from motley.store.contract import (
 )
 from motley.store.etcd import etcd_pb2 as pb
 
+log = journal.get(__name__)
+
 EVERYTHING = b"\0"  # as key and as end: every key there is
 
 
 class Mapper:
     """One store's part of an etcd: what lies below its prefix."""
 
-    def __init__(self, prefix: str, stamp: Stamp) -> None:
+    def __init__(self, prefix: str, stamp: Stamp, seal: sealing.Seal = sealing.PLAIN) -> None:
         self._root = prefix.rstrip("/").encode()
         if self._root and not self._root.startswith(b"/"):
             raise ValueError(f"etcd prefix {prefix!r} must begin with /")
         self._stamp = stamp
+        self._seal = seal
 
     def key(self, key: str) -> bytes:
         """Where a key of the store lies in etcd."""
@@ -52,12 +57,16 @@ class Mapper:
     def record(self, kv: Any) -> Record:
         """A key's state, stamped."""
         revision = Revision(kv.mod_revision)
-        value = self._stamp(kv.value, revision)
+        value = self._stamp(self._opened(kv), revision)
         return Record(self._name(kv), value, revision, Revision(kv.create_revision))
 
-    def events(self, found: Iterable[Any]) -> list[Event]:
-        """Our events among those of etcd; raises `Compacted` when a state before is lost."""
-        return [self._event(event) for event in found if self.is_ours(event.kv.key)]
+    def events(self, found: Sequence[Any]) -> list[Event]:
+        """Our events among those of etcd; raises `Compacted` when a state is lost."""
+        try:
+            return [self._event(event) for event in found if self.is_ours(event.kv.key)]
+        except sealing.Unreadable as gone:  # by a key that is gone: lists tell, if it lasts
+            log.warning("an event of etcd cannot be read", reason=str(gone))
+            raise Compacted(Revision(found[-1].kv.mod_revision)) from gone
 
     def _event(self, event: Any) -> Event:
         kv = event.kv
@@ -69,11 +78,11 @@ class Mapper:
             raise Compacted(revision)
         previous = self.record(event.prev_kv) if event.HasField("prev_kv") else None
         if is_put:
-            value = self._stamp(kv.value, revision)
+            value = self._stamp(self._opened(kv), revision)
             created = Revision(kv.create_revision)
             return Event(revision, self._name(kv), value, previous, value, created)
         assert previous is not None
-        shown = self._stamp(event.prev_kv.value, revision)
+        shown = self._stamp(self._opened(event.prev_kv), revision)
         return Event(revision, self._name(kv), None, previous, shown, previous.created)
 
     def transaction(self, ops: Sequence[Op]) -> pb.TxnRequest:
@@ -89,7 +98,8 @@ class Mapper:
                 request.failure.add(request_range=pb.RangeRequest(key=key))
             if isinstance(op, Put):
                 # The state before tells when the key was created; a new key needs no telling.
-                put = pb.PutRequest(key=key, value=op.value, prev_kv=op.expect != 0)
+                kept = self._seal.seal(op.key, op.value, key)
+                put = pb.PutRequest(key=key, value=kept, prev_kv=op.expect != 0)
                 request.success.add(request_put=put)
             else:
                 delete = pb.DeleteRangeRequest(key=key, prev_kv=True)
@@ -107,7 +117,7 @@ class Mapper:
                 value = op.value
             else:
                 (before,) = response.response_delete_range.prev_kvs
-                value, created = before.value, before.create_revision
+                value, created = self._opened(before), before.create_revision
             records.append(
                 Record(op.key, self._stamp(value, revision), revision, Revision(created))
             )
@@ -133,12 +143,15 @@ class Mapper:
         found = _found(answer)
         kvs = [found.get(self.key(op.key)) for op in ops]
         for op, kv in zip(ops, kvs, strict=True):
-            if not isinstance(op, Put) or kv is None or kv.value != op.value:
+            if not isinstance(op, Put) or kv is None or self._opened(kv) != op.value:
                 return None
         if len({kv.mod_revision for kv in kvs if kv is not None}) != 1:
             return None
         records = tuple(self.record(kv) for kv in kvs)
         return Committed(records[0].revision, records)
+
+    def _opened(self, kv: Any) -> bytes:
+        return self._seal.open(self._name(kv), kv.value, kv.key)
 
     def _name(self, kv: Any) -> str:
         key: bytes = kv.key

@@ -19,7 +19,7 @@ from typing import Any
 
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
-from motley.store import transaction
+from motley.store import sealing, transaction
 from motley.store.broadcast import Broadcaster
 from motley.store.contract import (
     Ahead,
@@ -82,6 +82,7 @@ class EtcdStore:
         config: Config,
         *,
         stamp: Stamp = identity,
+        seal: sealing.Seal = sealing.PLAIN,
         clock: Clock = SYSTEM,
         rng: Random | None = None,
     ) -> "EtcdStore":
@@ -90,7 +91,7 @@ class EtcdStore:
         Raises ValueError or OSError for a configuration that makes no sense, `Unavailable` when
         no server answers.
         """
-        mapper = Mapper(config.prefix, stamp)
+        mapper = Mapper(config.prefix, stamp, seal)
         connection = Connection(config, clock, rng)
         store = None
         try:

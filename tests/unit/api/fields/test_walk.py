@@ -142,3 +142,14 @@ def test_removing_takes_out_items_and_fields() -> None:
 def test_recursive_kinds_have_a_type() -> None:
     crd = types.of(kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"))
     assert crd.child("spec").child("versions").scalar == "list"
+
+
+def test_a_value_that_is_not_what_the_schema_says_is_one_field() -> None:
+    """Custom objects are tracked before they are validated, and schemas change under objects."""
+    for odd in ("text", 5, ["a"]):
+        assert walk.whole(SPEC, odd) == {}
+    assert walk.whole(SPEC.child("containers"), {"name": "c"}) == {}
+    was, now = {"containers": [{"name": "c"}]}, ["a"]
+    assert walk.between(SPEC, was, now)[0] == {}
+    assert walk.between(SPEC, now, was)[0] == {}
+    assert walk.between(SPEC.child("containers"), "text", [{"name": "c"}])[0] == {}

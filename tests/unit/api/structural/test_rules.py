@@ -2,7 +2,8 @@
 
 import pytest
 
-from motley.api.structural import cel, jsonpath, rules
+from motley.api.cel import CompileError, compile_expression
+from motley.api.structural import jsonpath, rules
 from motley.api.structural.node import compile_schema
 
 
@@ -110,7 +111,7 @@ def test_times_and_durations_are_compared_as_such():
     ],
 )
 def test_kubernetes_functions_are_there(expression):
-    assert cel.compile_expression(expression).evaluate({}) is True
+    assert compile_expression(expression, ()).evaluate({}) is True
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,8 @@ def test_kubernetes_functions_are_there(expression):
     ],
 )
 def test_expressions_that_make_no_sense_are_refused(expression, words):
-    with pytest.raises(cel.CompileError, match=words):
-        cel.compile_expression(expression)
+    with pytest.raises(CompileError, match=words):
+        compile_expression(expression, ("self",))
 
 
 def test_a_field_that_the_schema_lacks_is_found_when_compiling():
@@ -136,15 +137,98 @@ def test_a_field_that_the_schema_lacks_is_found_when_compiling():
         }
     )
 
-    found = rules.undefined_field(node, "self.a.b > 1 && self.a.c > 1", is_root=True)
+    with pytest.raises(CompileError) as found:
+        rules.compiled(node, "self.a.b > 1 && self.a.c > 1", is_root=True)
 
-    assert str(found) == (
+    assert str(found.value) == (
         "ERROR: <input>:1:23: undefined field 'c'\n"
         " | self.a.b > 1 && self.a.c > 1\n"
         " | ......................^"
     )
     fine = "self.metadata.name == 'self.nosuch' && self.m.anything > 1 && self.a.size() > 0"
-    assert rules.undefined_field(node, fine, is_root=True) is None
+    assert rules.compiled(node, fine, is_root=True).type == "bool"
+
+
+TYPED = compile_schema(
+    {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"},
+            "name": {"type": "string"},
+            "until": {"type": "string", "format": "date-time"},
+            "either": {"x-kubernetes-int-or-string": True},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "namespace": {"type": "string"},
+            "list": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            },
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("self.n == 'x'", "found no matching overload for '_==_' applied to '(int, string)'"),
+        ("self.name + self.n == ''", "found no matching overload for '_+_'"),
+        ("self.list.all(i, i.nosuch == '')", "undefined field 'nosuch'"),
+        ("self.list.filter(i, i.k == 'x')[0].nosuch == ''", "undefined field 'nosuch'"),
+        ("self.map.all(k, k == 1)", "applied to '(string, int)'"),
+        ("self.map.all(k, v, v == k)", "applied to '(int, string)'"),
+        ("self.until > 'x'", "found no matching overload for '_>_'"),
+        ("has(self.nosuch)", "undefined field 'nosuch'"),
+        ("self.metadata.labels.size() == 0", "undefined field 'labels'"),
+        ("self.name.nosuch == 1", "type 'string' does not support field selection"),
+        ("oldSelf.nosuch == 1", "undefined field 'nosuch'"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused_when_compiling(text, words):
+    with pytest.raises(CompileError) as found:
+        rules.compiled(TYPED, text, is_root=True)
+    assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.either == 1 || self.either == 'x'",
+        "self.free.anything.at.all == 1",
+        "self.metadata.name.startsWith(self.name) && self.kind == 'X'",
+        "self.list.exists(i, i.k == self.__namespace__)",
+        "self.map.all(k, self.map[k] > 0) && self.map.x == 1",
+        "self.until < timestamp('2021-01-01T00:00:00Z')",
+        "self.?name.orValue('') == ''",
+        "(has(self.name) ? self.list : []).size() > 0",
+    ],
+)
+def test_what_fits_the_schema_or_is_left_open_by_it_compiles(text):
+    assert rules.compiled(TYPED, text, is_root=True).type == "bool"
+
+
+def test_an_optional_old_value_is_wrapped():
+    schema = ruled("oldSelf.hasValue() ? self.a > oldSelf.value().a : true", optionalOldSelf=True)
+
+    assert broken(schema, {"a": 1}) == []
+    assert broken(schema, {"a": 2}, {"a": 1}) == []
+    assert broken(schema, {"a": 1}, {"a": 2}) != []
+
+
+def test_rules_that_take_too_long_end_all_rules():
+    slow = "[1,2,3,4,5,6,7,8,9,10]"
+    nested = "true"
+    for name in "abcdef":
+        nested = f"{slow}.all({name}, {nested})"
+    schema = ruled(nested)
+    schema["x-kubernetes-validations"].append({"rule": "false"})
+
+    found = broken(schema, {"a": 1})
+
+    assert len(found) == 1
+    assert "operation cancelled: actual cost limit exceeded" in found[0]
+    assert "no further validation rules will be run" in found[0]
 
 
 OBJECT = {

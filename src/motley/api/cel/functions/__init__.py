@@ -9,6 +9,7 @@ from typing import Any
 
 from motley.api.cel.functions import (
     addresses,
+    authorization,
     conversions,
     lists,
     operators,
@@ -32,6 +33,7 @@ _LIBRARIES = (
     urls,
     addresses,
     versions,
+    authorization,
 )
 
 GLOBAL: dict[str, Function] = {}

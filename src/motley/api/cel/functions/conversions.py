@@ -183,6 +183,13 @@ def value_of(target: Any) -> Any:
     return target.value
 
 
+def unwrapped(values: Any) -> list[Any]:
+    """`optional.unwrap(list)`, `list.unwrapOpt()`: those that are there."""
+    if not isinstance(values, list) or not all(isinstance(v, Optional) for v in values):
+        raise CelError("no such overload")
+    return [value.value for value in values if value.is_present]
+
+
 def non_zero(value: Any) -> Optional:
     """`optional.ofNonZeroValue(x)`."""
     return Optional(value, True) if value not in (None, False, 0, "", b"", [], {}) else NONE
@@ -200,9 +207,11 @@ GLOBAL: dict[str, Callable[..., Any]] = {
     "optional.of": lambda value: Optional(value, True),
     "optional.none": lambda: NONE,
     "optional.ofNonZeroValue": non_zero,
+    "optional.unwrap": unwrapped,
 }
 METHODS: dict[str, Callable[..., Any]] = {
     "orValue": or_value,
+    "unwrapOpt": unwrapped,
     "or": or_,
     "hasValue": has_value,
     "value": value_of,

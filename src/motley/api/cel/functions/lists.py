@@ -1,14 +1,14 @@
 """Lists: Kubernetes' `isSorted`, `sum`, `min`, `max`, `indexOf`, and cel-go's extensions."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import cmp_to_key, reduce
 from itertools import pairwise
 from typing import Any
 
 from motley.api.cel.errors import CelError
 from motley.api.cel.functions.operators import GLOBAL as OPERATORS
 from motley.api.cel.functions.operators import add, no_overload
-from motley.api.cel.values import Amount, Duration, Semver, equals
+from motley.api.cel.values import NONE, Amount, Duration, Optional, Semver, equals
 
 _MAX_RANGE = 100_000
 _at_most = OPERATORS["_<=_"]
@@ -107,32 +107,35 @@ def slice_(items: Any, start: Any, end: Any) -> list[Any]:
 
 
 def sort(items: Any) -> list[Any]:
-    """In order; insertion keeps CEL's rules about what can be compared."""
-    found: list[Any] = []
-    for item in _list(items):
-        at = len(found)
-        while at and not _in_order(found[at - 1], item):
-            at -= 1
-        found.insert(at, item)
-    return found
+    """In order, by CEL's rules about what can be compared."""
+    return sort_by(_list(items), items)
 
 
-def first(items: Any) -> Any:
-    """The first element."""
-    return index(items, 0)
+def sort_by(keys: list[Any], items: list[Any]) -> list[Any]:
+    """Items in the order of their keys; those with equal keys stay as they are."""
+    pairs = sorted(zip(keys, items, strict=True), key=_ordered)
+    return [item for _, item in pairs]
 
 
-def last(items: Any) -> Any:
-    """The last element."""
+def _compare(left: tuple[Any, Any], right: tuple[Any, Any]) -> int:
+    if not _in_order(left[0], right[0]):
+        return 1
+    return 0 if _in_order(right[0], left[0]) else -1
+
+
+_ordered = cmp_to_key(_compare)
+
+
+def first(items: Any) -> Optional:
+    """The first element, if there is one."""
     found = _list(items)
-    return index(found, len(found) - 1)
+    return Optional(found[0], True) if found else NONE
 
 
-def index(items: list[Any], at: int) -> Any:
-    """One element."""
-    if not 0 <= at < len(_list(items)):
-        raise CelError(f"index out of bounds: {at}")
-    return items[at]
+def last(items: Any) -> Optional:
+    """The last element, if there is one."""
+    found = _list(items)
+    return Optional(found[-1], True) if found else NONE
 
 
 def range_(count: Any) -> list[int]:

@@ -1,21 +1,18 @@
-"""Texts: the standard tests, cel-go's string extensions and Kubernetes' regex functions.
-
-Patterns are RE2 to CEL; here they run on Python's engine, which knows the same syntax but for
-rarities. Their input is bounded, because this engine may backtrack.
-"""
+"""Texts: the standard tests, cel-go's string extensions and Kubernetes' regex functions."""
 
 import base64
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from itertools import islice
 from typing import Any
 
+from motley.api import patterns
 from motley.api.cel.errors import CelError
 from motley.api.cel.functions import conversions
 from motley.api.cel.functions.operators import no_overload
 from motley.api.cel.values import Timestamp, type_name
+from motley.api.patterns import Pattern, PatternError
 
-_MAX_SUBJECT = 64 * 1024  # characters a pattern is tried on
 _ASCII_LOWER = {c: c + 32 for c in range(65, 91)}
 _ASCII_UPPER = {c: c - 32 for c in range(97, 123)}
 
@@ -26,40 +23,28 @@ def _text(*values: Any) -> None:
             raise no_overload(value)
 
 
-@lru_cache(maxsize=512)
-def pattern(text: str) -> re.Pattern[str]:
-    """A compiled pattern; `\\z` is RE2's end of text."""
+def _pattern(value: Any, text: Any) -> Pattern:
+    _text(value, text)
     try:
-        return re.compile(text.replace(r"\z", r"\Z"))
-    except re.error as error:
-        raise CelError(f"error parsing regexp: {error}: `{text}`") from None
-
-
-def _subject(value: Any) -> str:
-    _text(value)
-    if len(value) > _MAX_SUBJECT:
-        raise CelError("operation cancelled: actual cost limit exceeded")
-    return str(value)
+        return patterns.compiled(text)
+    except PatternError as error:
+        raise CelError(str(error)) from None
 
 
 def matches(value: Any, expression: Any) -> bool:
     """Whether a pattern is found anywhere."""
-    _text(expression)
-    return pattern(expression).search(_subject(value)) is not None
+    return _pattern(value, expression).is_in(value)
 
 
 def find(value: Any, expression: Any) -> str:
     """The first match, or nothing."""
-    _text(expression)
-    found = pattern(expression).search(_subject(value))
-    return found[0] if found else ""
+    return next(_pattern(value, expression).found(value), "")
 
 
 def find_all(value: Any, expression: Any, limit: Any = -1) -> list[str]:
     """Every match, or the first few."""
-    _text(expression)
-    found = [m[0] for m in pattern(expression).finditer(_subject(value))]
-    return found if limit < 0 else found[:limit]
+    found = _pattern(value, expression).found(value)
+    return list(found) if limit < 0 else list(islice(found, limit))
 
 
 def _tested(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
@@ -121,6 +106,12 @@ def reverse(value: Any) -> Any:
     if isinstance(value, str | list):
         return value[::-1]
     raise no_overload(value)
+
+
+def escape_key(value: Any) -> str:
+    """A key as a part of a JSON pointer: `/` and `~` would be taken for its syntax."""
+    _text(value)
+    return str(value).replace("~", "~0").replace("/", "~1")
 
 
 def quote(value: Any) -> str:
@@ -218,6 +209,7 @@ def _mapped(change: Callable[[str], str]) -> Callable[[Any], str]:
 GLOBAL: dict[str, Callable[..., Any]] = {
     "matches": matches,
     "strings.quote": quote,
+    "jsonpatch.escapeKey": escape_key,
     "base64.encode": encode_base64,
     "base64.decode": decode_base64,
 }
@@ -256,6 +248,7 @@ RESULTS = {
     "upperAscii": "string",
     "trim": "string",
     "strings.quote": "string",
+    "jsonpatch.escapeKey": "string",
     "base64.encode": "string",
     "base64.decode": "bytes",
 }

@@ -38,8 +38,14 @@ class Policies(NamedTuple):
     warn: Policy = Policy()
 
 
+_SILENT = Policies()
+_WORDS = frozenset(PREFIX + word for mode in MODES for word in (mode, f"{mode}-version"))
+
+
 def of(labels: Mapping[str, str]) -> Policies:
     """The policies of a namespace with these labels."""
+    if not _WORDS & labels.keys():
+        return _SILENT
     return Policies(*(_policy(labels, mode) for mode in MODES))
 
 

@@ -7,6 +7,7 @@ warnings, because what counts is the pod. Raising a namespace's level warns abou
 from typing import Any
 
 from motley.api import status
+from motley.apiserver import audit
 from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup, kind_of
 from motley.apiserver.admission.podsecurity import levels
@@ -58,25 +59,35 @@ class PodSecurity:
         if change.kind.plural == "pods":
             self._pod(change, policies)
         else:
-            self._template(change, policies.warn)
+            self._template(change, policies)
 
     def _pod(self, change: Change, policies: Policies) -> None:
         new = change.new or {}
         if change.old is not None and not change.subresource and not _matters(new, change.old):
             return
         spec, annotations = new.get("spec") or {}, new["metadata"].get("annotations") or {}
+        audit.annotate(f"{levels.PREFIX}enforce-policy", str(policies.enforce))
+        self._audit(policies.audit, spec, annotations)
         if broken := evaluate(policies.enforce, spec, annotations):
             listed = ", ".join(str(v) for v in broken)
             raise change.forbidden(f'violates PodSecurity "{policies.enforce}": {listed}')
         self._warn(change, policies.warn, spec, annotations)
 
-    def _template(self, change: Change, policy: Policy) -> None:
+    def _template(self, change: Change, policies: Policies) -> None:
         path = _TEMPLATES[change.kind.group, change.kind.plural]
         new, old = _at(change.new, path), _at(change.old, path)
         if not new or new == old:
             return
         annotations = (new.get("metadata") or {}).get("annotations") or {}
-        self._warn(change, policy, new.get("spec") or {}, annotations)
+        self._audit(policies.audit, new.get("spec") or {}, annotations)
+        self._warn(change, policies.warn, new.get("spec") or {}, annotations)
+
+    @staticmethod
+    def _audit(policy: Policy, spec: Document, annotations: Document) -> None:
+        if broken := evaluate(policy, spec, annotations):
+            listed = ", ".join(str(v) for v in broken)
+            text = f'would violate PodSecurity "{policy}": {listed}'
+            audit.annotate(f"{levels.PREFIX}audit-violations", text)
 
     @staticmethod
     def _warn(change: Change, policy: Policy, spec: Document, annotations: Document) -> None:

@@ -23,7 +23,7 @@ class Binding:
         spec = found.get("spec") or {}
         self.name = str(found["metadata"]["name"])
         self.policy = str(spec.get("policyName", ""))
-        self.actions = frozenset(spec.get("validationActions") or ())
+        self.actions = tuple(spec.get("validationActions") or ())
         self.param_ref: Document | None = spec.get("paramRef")
         resources = spec.get("matchResources") or {}
         self.matcher = Matcher(resources, resources.get("resourceRules") or ())

@@ -34,6 +34,7 @@ class Compiled:
         self.problem = ""
         self.variables: dict[str, Program] = {}
         self.conditions: list[Condition] = []
+        self.asks = False  # whether any of its expressions speaks of the authorizer
         declared = spec.get("variables") or ()
         self._names = environment.names(
             params=self.param_kind is not None, variables=bool(declared)
@@ -50,7 +51,9 @@ class Compiled:
 
     def compile(self, source: str) -> Program:
         """One of its expressions."""
-        return compile_expression(source, self._names, environment.MESSAGES)
+        program = compile_expression(source, self._names, environment.MESSAGES)
+        self.asks = self.asks or "authorizer" in program.names
+        return program
 
     def read(self, spec: Document) -> None:
         """Compile what is particular to the kind of policy."""

@@ -8,10 +8,11 @@ from motley.api.cel.values import Lazy
 from motley.apiserver.admission import matching, review
 from motley.apiserver.admission.change import Change
 from motley.apiserver.admission.lookup import Lookup
+from motley.apiserver.admission.policy.authorizer import Decides, asking
 
 Document = dict[str, Any]
 
-BASE = frozenset({"object", "oldObject", "request", "namespaceObject"})
+BASE = frozenset({"object", "oldObject", "request", "namespaceObject", "authorizer"})
 MESSAGES = frozenset({"Object", "JSONPatch"})
 
 
@@ -25,9 +26,11 @@ def names(*, params: bool, variables: bool) -> frozenset[str]:
     return found
 
 
-async def facts(change: Change, lookup: Lookup) -> Document:
-    """The values that are the same for every policy."""
+async def facts(change: Change, lookup: Lookup, authorizer: Decides | None = None) -> Document:
+    """The values that are the same for every policy; `authorizer` only where one may be asked."""
+    asked = {"authorizer": await asking(change, authorizer)} if authorizer is not None else {}
     return {
+        **asked,
         "object": review.new_object(change),
         "oldObject": review.old_object(change),
         "request": review.about(change),

@@ -15,6 +15,7 @@ from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup, kind_of
 from motley.apiserver.admission.matching import CONFIGURATION
 from motley.apiserver.admission.policy import environment
+from motley.apiserver.admission.policy.authorizer import Decides
 from motley.apiserver.admission.policy.bindings import Applied, Misconfigured, Registry
 from motley.apiserver.admission.policy.compiled import Compiled
 
@@ -48,8 +49,9 @@ class MutatingAdmissionPolicy:
     name = "MutatingAdmissionPolicy"
     interests = (interest("create update", subresources="*"),)
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, authorizer: Decides | None = None) -> None:
         self._lookup = lookup
+        self._authorizer = authorizer
         self._registry = Registry(
             lookup,
             kind_of(CONFIGURATION, "mutatingadmissionpolicies"),
@@ -73,15 +75,17 @@ class MutatingAdmissionPolicy:
 
     async def _apply(self, change: Change, applied: Applied[MutatingPolicy]) -> None:
         policy = applied.policy
+        authorizer = self._authorizer if policy.asks else None
         try:
             if policy.problem:
                 raise CelError(policy.problem)
             for params in await self._registry.parameters(change, applied):
-                values = {**await environment.facts(change, self._lookup), "params": params}
+                facts = await environment.facts(change, self._lookup, authorizer)
+                values = {**facts, "params": params}
                 if not policy.is_meant(environment.with_variables(values, policy.variables)):
                     continue
                 for mutation in policy.mutations:
-                    facts = await environment.facts(change, self._lookup)
+                    facts = await environment.facts(change, self._lookup, authorizer)
                     values = environment.with_variables(
                         {**facts, "params": params}, policy.variables
                     )

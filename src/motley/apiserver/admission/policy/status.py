@@ -1,7 +1,8 @@
-"""Writes down that a stored policy has been looked at: `status.observedGeneration`.
+"""Writes down that a stored policy has been looked at, and what is doubtful in it.
 
 Kubernetes does this in a controller; here the API server does, because it is the one that knows
-CEL. Expressions with certain errors never get in, so the list of warnings is empty.
+CEL. Expressions with certain errors never get in; `typecheck` finds those that do not fit the
+kinds the policy is about.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ from motley.api import status
 from motley.apiserver import document
 from motley.apiserver.admission.lookup import kind_of
 from motley.apiserver.admission.matching import CONFIGURATION
+from motley.apiserver.admission.policy import typecheck
 from motley.apiserver.caches import Caches
 from motley.apiserver.writer import Writer
 from motley.lib import journal
@@ -46,17 +48,39 @@ async def _observe(writer: Writer, policy: Document) -> None:
     if ((policy.get("status") or {}).get("observedGeneration") or 0) >= generation:
         return
 
+    doubts = typecheck.warnings(policy)
+    checked: Document = {"expressionWarnings": doubts} if doubts else {}
+    own = {
+        "manager": _MANAGER,
+        "operation": "Apply",
+        "apiVersion": kind.api_version,
+        "time": writer.timestamp(),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {
+            "f:status": {
+                "f:observedGeneration": {},
+                "f:typeChecking": {f"f:{name}": {} for name in checked},
+            }
+        },
+        "subresource": "status",
+    }
+
+    def is_own(owner: Document) -> bool:
+        return all(owner.get(k) == own[k] for k in ("manager", "operation", "subresource"))
+
     def note(stored: Document) -> Document:
         state = {
             **(stored.get("status") or {}),
             "observedGeneration": stored["metadata"].get("generation"),
-            "typeChecking": {},
+            "typeChecking": checked,
         }
         metadata = {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}
+        owners = [o for o in metadata.get("managedFields") or () if not is_own(o)]
+        metadata["managedFields"] = [*owners, own]
         return {**stored, "metadata": metadata, "status": state}
 
     try:
         name = policy["metadata"]["name"]
-        await writer.update(kind, "", name, note, subresource="status", manager=_MANAGER)
+        await writer.update(kind, "", name, note, subresource="status")
     except status.ApiError as error:
         log.info("policy status not written", policy=policy["metadata"]["name"], error=str(error))

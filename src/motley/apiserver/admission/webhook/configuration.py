@@ -16,7 +16,7 @@ from motley.apiserver.admission.policy import environment
 Document = dict[str, Any]
 
 _TIMEOUT_S = 10  # what a webhook without a timeout gets
-CONDITION_NAMES = environment.BASE - {"namespaceObject"}
+CONDITION_NAMES = environment.BASE
 
 
 class Webhook:
@@ -38,11 +38,12 @@ class Webhook:
         self._context: ssl.SSLContext | None = None
         self.problem = ""
         self.conditions: list[Program] = []
+        self.asks = False  # whether a condition speaks of the authorizer
         for condition in entry.get("matchConditions") or ():
             try:
-                self.conditions.append(
-                    compile_expression(str(condition.get("expression")), CONDITION_NAMES)
-                )
+                program = compile_expression(str(condition.get("expression")), CONDITION_NAMES)
+                self.conditions.append(program)
+                self.asks = self.asks or "authorizer" in program.names
             except CompileError as error:
                 self.problem = f"compilation failed: {error}"
 

@@ -20,6 +20,8 @@ from motley.apiserver.admission import review
 from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup, kind_of
 from motley.apiserver.admission.matching import CONFIGURATION
+from motley.apiserver.admission.policy import environment
+from motley.apiserver.admission.policy.authorizer import Decides
 from motley.apiserver.admission.policy.mutating import replace
 from motley.apiserver.admission.webhook import verdict
 from motley.apiserver.admission.webhook.caller import Caller, CallFailed
@@ -35,9 +37,17 @@ log = journal.get(__name__)
 class _Asking:
     """What both plugins do: choose, ask, and judge failures."""
 
-    def __init__(self, lookup: Lookup, caller: Caller, rng: Random, plural: str) -> None:
+    def __init__(
+        self,
+        lookup: Lookup,
+        caller: Caller,
+        rng: Random,
+        plural: str,
+        authorizer: Decides | None,
+    ) -> None:
         self._lookup = lookup
         self._caller = caller
+        self._authorizer = authorizer
         self._rng = rng
         self._webhooks = Webhooks(lookup, kind_of(CONFIGURATION, plural))
 
@@ -46,10 +56,15 @@ class _Asking:
         current = await self._webhooks.current()
         return [w for w in current if await w.wants(change, self._lookup)] if current else []
 
+    async def _values(self, webhook: Webhook, change: Change) -> Document:
+        authorizer = self._authorizer if webhook.asks else None
+        return await environment.facts(change, self._lookup, authorizer)
+
     async def ask(self, webhook: Webhook, change: Change) -> Verdict | None:
         """The verdict; None when the webhook does not matter. Raises ApiError."""
         try:
-            if not webhook.is_meant(_values(change)):
+            values = await self._values(webhook, change) if webhook.conditions else {}
+            if not webhook.is_meant(values):
                 return None
         except CelError as error:
             self._failed(webhook, f"matchConditions: {error}")
@@ -89,22 +104,21 @@ class _Asking:
         )
 
 
-def _values(change: Change) -> Document:
-    return {
-        "object": review.new_object(change),
-        "oldObject": review.old_object(change),
-        "request": review.about(change),
-    }
-
-
 class MutatingAdmissionWebhook:
     """Lets webhooks change objects."""
 
     name = "MutatingAdmissionWebhook"
-    interests = (interest("create update delete", subresources="*"),)
+    interests = (interest("create update delete connect", subresources="*"),)
 
-    def __init__(self, lookup: Lookup, caller: Caller, rng: Random) -> None:
-        self._asking = _Asking(lookup, caller, rng, "mutatingwebhookconfigurations")
+    def __init__(
+        self,
+        lookup: Lookup,
+        caller: Caller,
+        rng: Random,
+        authorizer: Decides | None = None,
+    ) -> None:
+        configurations = "mutatingwebhookconfigurations"
+        self._asking = _Asking(lookup, caller, rng, configurations, authorizer)
 
     async def mutate(self, change: Change) -> bool:
         """Ask everybody; True when the object was changed and others should look again."""
@@ -124,7 +138,7 @@ class MutatingAdmissionWebhook:
             found = await self._asking.ask(webhook, change)
             if found is None:
                 continue
-            if found.patch and change.verb != "delete":
+            if found.patch and change.verb in ("create", "update"):
                 changed = self._patch(webhook, change, found.patch) or changed
             left[webhook.identity] = codec.encode(change.new)
         return changed and first_round
@@ -154,10 +168,17 @@ class ValidatingAdmissionWebhook:
     """Lets webhooks refuse objects."""
 
     name = "ValidatingAdmissionWebhook"
-    interests = (interest("create update delete", subresources="*"),)
+    interests = (interest("create update delete connect", subresources="*"),)
 
-    def __init__(self, lookup: Lookup, caller: Caller, rng: Random) -> None:
-        self._asking = _Asking(lookup, caller, rng, "validatingwebhookconfigurations")
+    def __init__(
+        self,
+        lookup: Lookup,
+        caller: Caller,
+        rng: Random,
+        authorizer: Decides | None = None,
+    ) -> None:
+        configurations = "validatingwebhookconfigurations"
+        self._asking = _Asking(lookup, caller, rng, configurations, authorizer)
 
     async def validate(self, change: Change) -> None:
         """Ask everybody at once; of several refusals the first webhook's is told."""
