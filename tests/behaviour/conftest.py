@@ -26,13 +26,15 @@ from motley.api.views.pod import Pod
 from motley.client import kubeconfig
 from motley.client.informer import Informer
 from motley.client.rest import Client
-from motley.controllers import service
+from motley.controllers import daemonpod, service
 from motley.controllers.fakenodes import FakeNodes
 from motley.lib.clock import SYSTEM
 
 # pytest-asyncio asks for the current loop before a file's first asynchronous test; without this
 # Python 3.11 makes one that nobody closes, which is an error here.
 asyncio.set_event_loop(None)
+
+sys.path.insert(0, str(Path(__file__).parent))  # the package `world` beside this file
 
 
 async def eventually(
@@ -58,6 +60,7 @@ class ApiServer:
     directory: Path
     store: str = "memory"
     port: int = 0
+    flags: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -71,7 +74,7 @@ class ApiServer:
                 self.port = probe.getsockname()[1]
         command = [sys.executable, "-m", "motley.cli.main", "apiserver"]
         command += ["--data-dir", str(self.directory), "--port", str(self.port)]
-        command += ["--store", self.store, "--log-level", "warning"]
+        command += ["--store", self.store, "--log-level", "warning", *self.flags]
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -117,9 +120,11 @@ class LaggingClient(Client):
 
 
 @pytest.fixture(scope="module")
-def shared_server(tmp_path_factory):
-    """One server for a module; each test uses a namespace of its own."""
-    server = ApiServer(tmp_path_factory.mktemp("apiserver"))
+def shared_server(request, tmp_path_factory):
+    """One server for a module; each test uses a namespace of its own. A module's `SERVER_FLAGS`
+    are given to it."""
+    flags = getattr(request.module, "SERVER_FLAGS", ())
+    server = ApiServer(tmp_path_factory.mktemp("apiserver"), flags=flags)
     yield server
     server.kill()
 
@@ -128,6 +133,21 @@ def shared_server(tmp_path_factory):
 def eventually_fixture():
     """Poll a condition with a deadline."""
     return eventually
+
+
+@pytest.fixture
+def golden():
+    """Compares a text with `golden/<name>.txt`; with UPDATE_GOLDEN=1 in the environment writes
+    it, for the author to read in the diff."""
+
+    def compare(name: str, text: object) -> None:
+        path = Path(__file__).parent / "golden" / f"{name}.txt"
+        if os.environ.get("UPDATE_GOLDEN"):
+            path.write_text(str(text))
+        wanted = path.read_text() if path.exists() else ""
+        assert str(text).splitlines() == wanted.splitlines(), f"{path.name} differs"
+
+    return compare
 
 
 @pytest.fixture
@@ -183,11 +203,19 @@ class Cluster:
 
 
 async def bind_pods(client: Client, pods: Informer[Pod], nodes: Informer[Node]) -> None:
-    """The scheduler's stand-in: every pod without a node gets the next Ready one."""
+    """The scheduler's stand-in: every pod without a node gets the next Ready one, or the one its
+    affinity names; a gated one gets none."""
     turn = cycle(range(1_000_000))
     while True:
         for pod in pods.items():
-            ready = [n for n in nodes.items() if n.is_ready and not n.spec.unschedulable]
+            named = daemonpod.node_of(pod)
+            ready = [
+                n
+                for n in nodes.items()
+                if n.is_ready
+                and (n.metadata.name == named if named else not n.spec.unschedulable)
+                and not pod.spec.scheduling_gates
+            ]
             if not pod.spec.node_name and not pod.metadata.deletion_timestamp and ready:
                 node = ready[next(turn) % len(ready)].metadata.name
                 body = {

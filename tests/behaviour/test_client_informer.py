@@ -10,21 +10,41 @@ from motley.client.informer import Informer
 from motley.lib.clock import SYSTEM
 
 
-async def change(client, rng, names):
-    """One random write; a server that is down just now is no error."""
-    name = rng.choice(names)
-    try:
-        action = rng.random()
-        if action < 0.45:
-            body = {"metadata": {"name": name}, "data": {"v": str(rng.random())}}
-            await client.create(ConfigMap, body, "default")
-        elif action < 0.8:
-            await client.patch(ConfigMap, name, "default", {"data": {"v": str(rng.random())}})
+class Writer:
+    """Random writes to objects of its own; how many were acknowledged is counted."""
+
+    def __init__(self, client, rng, prefix):
+        self.client, self.rng, self.done = client, rng, 0
+        self.names = [f"{prefix}-{i}" for i in range(25)]
+        self.there = set()
+
+    async def write(self):
+        """One write; whether a server that dies meanwhile did it is found out by asking."""
+        name = self.rng.choice(self.names)
+        try:
+            await self._write(name)
+            self.done += 1
+        except status.AlreadyExists:
+            self.there.add(name)
+        except status.NotFound:
+            self.there.discard(name)
+        except status.ServiceUnavailable:
+            await SYSTEM.sleep(0.05)
+        except status.ApiError:
+            pass
+
+    async def _write(self, name):
+        data = {"v": str(self.rng.random())}
+        if name not in self.there:
+            await self.client.create(
+                ConfigMap, {"metadata": {"name": name}, "data": data}, "default"
+            )
+            self.there.add(name)
+        elif self.rng.random() < 0.7:
+            await self.client.patch(ConfigMap, name, "default", {"data": data})
         else:
-            await client.delete(ConfigMap, name, "default")
-    except status.ApiError:
-        return False
-    return True
+            await self.client.delete(ConfigMap, name, "default")
+            self.there.discard(name)
 
 
 class Witness:
@@ -57,25 +77,38 @@ def contents(objects):
 
 
 async def test_an_informer_equals_the_store_after_kills_and_restarts(durable_server, eventually):
+    """Ten thousand changes by eight writers, while the server is killed at random moments."""
     server, rng = durable_server, Random(20261115)
     await server.start()
-    names = [f"m-{i}" for i in range(25)]
+    kills = 0
     async with server.client() as client, server.client() as writer, asyncio.TaskGroup() as group:
         informer = Informer(client, ConfigMap, namespace="default")
         witness = Witness()
         informer.add_handler(witness)
         running = group.create_task(informer.run())
         await informer.synced()
-        done = kills = 0
-        while done < 400:
-            done += await change(writer, rng, names)
-            if rng.random() < 0.012 and kills < 4:
+
+        writers = [Writer(writer, rng, f"m-{i}") for i in range(8)]
+
+        def done():
+            return sum(w.done for w in writers)
+
+        async def write(one):
+            while done() < 10_000:
+                await one.write()
+
+        async with asyncio.TaskGroup() as writing:
+            for one in writers:
+                writing.create_task(write(one))
+            while done() < 9_500:
+                reached = min(9_900, done() + rng.randint(800, 2_400))
+                await eventually(lambda at=reached: done() >= at, "writes go on", timeout_s=90)
                 server.kill()
                 kills += 1
                 if rng.random() < 0.5:  # sometimes clients meet a closed port for a while
                     await SYSTEM.sleep(0.3)
                 await server.start()
-        assert kills >= 2
+        assert kills >= 4
 
         async def equal():
             stored = (await client.list(ConfigMap, namespace="default")).items

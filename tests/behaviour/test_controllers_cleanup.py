@@ -48,6 +48,26 @@ async def test_background_deletion_takes_the_whole_family(cluster):
         await nothing_left(c, ReplicaSet, Pod)
 
 
+async def test_objects_that_own_each_other_do_not_wait_for_ever(cluster):
+    async with cluster() as c:
+        one = await c.create(ConfigMap, {"metadata": {"name": "one"}})
+
+        def owner(of, name):
+            meta = {"uid": of.metadata.uid, "name": name}
+            return {"apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": True, **meta}
+
+        body = {"metadata": {"name": "two", "ownerReferences": [owner(one, "one")]}}
+        two = await c.create(ConfigMap, body)
+        await c.patch(ConfigMap, "one", {"metadata": {"ownerReferences": [owner(two, "two")]}})
+        await c.delete(ConfigMap, "one", propagation="Foreground")
+
+        async def gone():
+            left = {m.metadata.name for m in await c.list(ConfigMap)}
+            return not left & {"one", "two"}
+
+        await c.eventually(gone, "the circle is broken")
+
+
 async def test_foreground_deletion_keeps_the_owner_until_the_last_dependent_is_gone(cluster):
     async with cluster() as c:
         await c.create(Deployment, deployment())

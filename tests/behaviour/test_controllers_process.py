@@ -10,6 +10,7 @@ import pytest
 
 from motley.api import status
 from motley.api.views.core import Lease, Node, ServiceAccount
+from motley.controllers import service
 from motley.lib.clock import SYSTEM
 
 
@@ -135,3 +136,51 @@ def test_bad_arguments_are_said_in_one_line(arguments, message, started):
     assert process.returncode != 0
     assert message in output.splitlines()[-1]
     assert "Traceback" not in output
+
+
+async def scraped(port, path="/metrics"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return dict(
+        line.rsplit(" ", 1) for line in text.partition("\r\n\r\n")[2].splitlines() if line[0] != "#"
+    )
+
+
+async def test_every_controller_counts_its_work_under_kubernetes_names(
+    shared_server, eventually, started
+):
+    if shared_server.process is None:
+        await shared_server.start()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = str(shared_server.kubeconfig)
+    process = motley("controllers", "--kubeconfig", config, "--health-port", str(port))
+    started.append(process)
+
+    async def worked():
+        if "200 OK" not in await healthz(port):
+            return None
+        found = await scraped(port)
+        done = float(found.get('workqueue_work_duration_seconds_count{name="namespace"}', "0"))
+        return found if done else None
+
+    found = await eventually(worked, "the namespace controller worked")
+    for name in service.NAMES:
+        label = f'{{name="{name}"}}'
+        for metric in (
+            "workqueue_depth",
+            "workqueue_adds_total",
+            "workqueue_retries_total",
+            "workqueue_queue_duration_seconds_count",
+            "workqueue_work_duration_seconds_count",
+            "workqueue_unfinished_work_seconds",
+            "workqueue_longest_running_processor_seconds",
+        ):
+            assert metric + label in found, name
+        assert f'controller_runtime_reconcile_errors_total{{controller="{name}"}}' in found
+    adds = float(found['workqueue_adds_total{name="namespace"}'])
+    assert adds >= float(found['workqueue_queue_duration_seconds_count{name="namespace"}']) >= 1

@@ -5,8 +5,9 @@ import asyncio
 from motley.api import status
 from motley.api.views.core import ConfigMap
 from motley.api.views.pod import Pod
+from motley.api.views.storage import PersistentVolumeClaim
+from motley.controllers.attributesprotection import VolumeAttributesClass
 from motley.controllers.resourcequota import ResourceQuota
-from motley.controllers.volumeprotection import Claim
 
 
 def pod(name, **spec):
@@ -59,16 +60,48 @@ async def test_a_claim_goes_when_its_last_pod_has_gone(cluster):
     async with cluster(node_count=1) as c:
         resources = {"requests": {"storage": "1Gi"}}
         spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
-        await c.create(Claim, {"metadata": {"name": "data"}, "spec": spec})
+        await c.create(PersistentVolumeClaim, {"metadata": {"name": "data"}, "spec": spec})
         source = {"persistentVolumeClaim": {"claimName": "data"}}
         await c.create(Pod, pod("user", volumes=[{"name": "v", **source}]))
 
-        await c.delete(Claim, "data")
-        assert (await c.get(Claim, "data")).metadata.deletion_timestamp
+        await c.delete(PersistentVolumeClaim, "data")
+        assert (await c.get(PersistentVolumeClaim, "data")).metadata.deletion_timestamp
 
         await c.delete(Pod, "user", grace_period_s=0)
 
         async def is_gone():
-            return not await c.exists(Claim, "data")
+            return not await c.exists(PersistentVolumeClaim, "data")
 
         await c.eventually(is_gone, "the claim is released")
+
+
+async def test_a_class_of_attributes_goes_when_no_claim_names_it(cluster):
+    async with cluster(node_count=1) as c:
+        made = {
+            "metadata": {"name": "fast"},
+            "driverName": "csi.example.com",
+            "parameters": {"iops": "100"},
+        }
+        await c.client.create(VolumeAttributesClass, made)
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "none",
+            "volumeAttributesClassName": "fast",
+        }
+        await c.create(PersistentVolumeClaim, {"metadata": {"name": "data"}, "spec": spec})
+
+        await c.client.delete(VolumeAttributesClass, "fast")
+        found = await c.client.get(VolumeAttributesClass, "fast")
+        assert found.metadata.deletion_timestamp
+
+        await c.delete(PersistentVolumeClaim, "data")
+
+        async def is_gone():
+            try:
+                await c.client.get(VolumeAttributesClass, "fast")
+            except status.NotFound:
+                return True
+            return False
+
+        await c.eventually(is_gone, "the class is released")

@@ -18,6 +18,37 @@ pytestmark = pytest.mark.root
 HELLO = Path(__file__).parents[2] / "examples" / "hello" / "hello.yaml"
 COMPONENTS = ("containerd", "apiserver", "controllers", "scheduler", "node", "proxy")
 
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: data
+spec:
+  accessModes: [ReadWriteOnce]
+  resources:
+    requests:
+      storage: 10Mi
+"""
+
+CLAIMANT = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: claimant
+spec:
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  containers:
+    - name: shell
+      image: localhost/motley/busybox:1
+      command: ["sh", "-c", "echo line >> /data/file && wc -l < /data/file"]
+      volumeMounts:
+        - {name: data, mountPath: /data}
+  volumes:
+    - name: data
+      persistentVolumeClaim: {claimName: data}
+"""
+
 CLIENT = """
 apiVersion: v1
 kind: Pod
@@ -184,6 +215,20 @@ def test_a_killed_component_comes_back_and_no_request_fails_meanwhile(cluster, n
     assert cluster.components()[name]["restarts"] == before["restarts"] + 1
 
 
+def test_kubectl_top_shows_what_pods_and_the_node_really_use(cluster):
+    def used():
+        told = cluster.kubectl("top", "pods", "-l", "app=hello", "--no-headers")
+        rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()}
+        return rows if set(rows) == names(pods(cluster)) else None
+
+    for cpu, memory in eventually(used, 60, pause_s=1).values():
+        assert cpu.endswith("m")
+        assert 1 <= int(memory.removesuffix("Mi")) < 500
+    (_, cores, _, memory, _) = cluster.kubectl("top", "nodes", "--no-headers").split()
+    assert int(cores.removesuffix("m")) > 0
+    assert int(memory.removesuffix("Mi")) > 100
+
+
 def test_kubectl_shows_the_truth_after_all_that(cluster):
     (node,) = cluster.get("nodes")["items"]
     assert ready(node)
@@ -229,6 +274,27 @@ def test_pods_run_again_after_down_and_up(cluster):
     cluster.up()
     eventually(lambda: sum(ready(pod) for pod in pods(cluster)) == 3, 90)
     assert answering(cluster, address(cluster), 80, 3) == names(pods(cluster))
+
+
+def test_a_claim_keeps_its_files_from_pod_to_pod_and_leaves_none_behind(cluster):
+    cluster.kubectl("apply", "-f", "-", stdin=CLAIM)
+    assert "local-path (default)" in cluster.kubectl("get", "storageclass")
+    eventually(lambda: "WaitForFirstConsumer" in cluster.kubectl("describe", "pvc", "data"))
+    for lines in (1, 2):
+        cluster.kubectl("apply", "-f", "-", stdin=CLAIMANT)
+        eventually(lambda: cluster.get("pod", "claimant")["status"]["phase"] == "Succeeded")
+        assert cluster.kubectl("logs", "claimant").split() == [str(lines)]
+        cluster.kubectl("delete", "pod", "claimant")
+    volume = cluster.get("pvc", "data")["spec"]["volumeName"]
+    directory = Path(cluster.get("pv", volume)["spec"]["hostPath"]["path"])
+    assert (directory / "file").read_text() == "line\n" * 2
+    change = '{"spec":{"resources":{"requests":{"storage":"20Mi"}}}}'
+    cluster.kubectl("patch", "pvc", "data", "-p", change)
+    eventually(lambda: cluster.get("pvc", "data")["status"]["capacity"] == {"storage": "20Mi"})
+    cluster.kubectl("delete", "pvc", "data", "--timeout=30s")
+    cluster.kubectl("wait", "pv", volume, "--for=delete", "--timeout=60s")
+    assert list(directory.parent.iterdir()) == []
+    eventually(lambda: not cluster.get("pods", "-n", "kube-system")["items"])
 
 
 def test_everything_can_be_deleted(cluster):

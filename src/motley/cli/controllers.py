@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import click
 
+from motley.cli import autoscaling_options, node_options
 from motley.client import kubeconfig
 from motley.client.lease import LostLeadership
 from motley.client.rest import Client
-from motley.controllers import service
+from motley.controllers import metrics, service
 from motley.lib import health, journal, tasks
 
 log = journal.get(__name__)
@@ -50,6 +52,20 @@ log = journal.get(__name__)
     help="Work only while holding the lease kube-system/kube-controller-manager.",
 )
 @click.option(
+    "--cluster-signing-cert-file",
+    "signing_cert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The authority that signs certificate requests; with its key, see below.",
+)
+@click.option(
+    "--cluster-signing-key-file",
+    "signing_key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The authority's key. Without the two no certificate is signed here.",
+)
+@node_options.options
+@autoscaling_options.options
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=10257,
@@ -69,8 +85,11 @@ def command(
     node_monitor_grace_s: float,
     chosen: str,
     leader_elect: bool,
+    signing_cert: Path | None,
+    signing_key: Path | None,
     health_port: int,
     log_level: str,
+    **others: Any,
 ) -> None:
     """Run the controllers in the foreground."""
     journal.configure(log_level)
@@ -79,6 +98,10 @@ def command(
             pod_cidr=pod_cidr,
             node_prefix=node_prefix,
             node_monitor_grace_s=node_monitor_grace_s,
+            signing_cert=signing_cert,
+            signing_key=signing_key,
+            **node_options.chosen(others),
+            autoscaling=autoscaling_options.settings(others),
             leader_elect=leader_elect,
             controllers=tuple(name.strip() for name in chosen.split(",")),
         )
@@ -97,7 +120,7 @@ def command(
 async def _main(config: kubeconfig.Config, options: service.Options, health_port: int) -> None:
     # The name under which tools know the owner of what controllers write, and leave it alone.
     async with Client(config, user_agent="kube-controller-manager") as client:
-        manager = service.build(client, options)
+        manager = service.build(client, options, meters=metrics.make())
         async with asyncio.TaskGroup() as group:
             group.create_task(health.serve(health_port, manager.is_ready))
             group.create_task(manager.run())

@@ -36,6 +36,7 @@ def _option(name: str, field: str, kind: Any, text: str) -> Callable[[F], F]:
 @_option("cluster-domain", "cluster_domain", str, "Domain of cluster DNS.")
 @_option("bridge", "bridge", str, "Name of the pod network's bridge.")
 @_option("table", "table", str, "Name of the nftables table of Services.")
+@_option("compat", "compat", click.Choice(["minik8s"]), "Also read another system's spellings.")
 @_option("log-level", "log_level", str, "Log level of the components.")
 @click.option(
     "--image-cache",

@@ -19,6 +19,8 @@ log = journal.get(__name__)
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
 
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
 
 class ListMeta(View):
     """Where in history a list was taken, and where it goes on."""
@@ -50,6 +52,12 @@ class WatchEvent(msgspec.Struct, Generic[T], kw_only=True):
     def resource_version(self) -> str:
         """The revision this event brings the watcher to."""
         return self.object.metadata.resource_version
+
+    @property
+    def ends_initial_events(self) -> bool:
+        """Is this the bookmark after the last object of a streamed list?"""
+        mark = self.object.metadata.annotations.get(_INITIAL_EVENTS_END)
+        return self.type == "BOOKMARK" and mark == "true"
 
 
 class Frame(msgspec.Struct):

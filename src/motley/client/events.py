@@ -1,13 +1,16 @@
 """Event objects: what `kubectl describe` shows as the story of an object.
 
-Recording never waits and never fails its caller: events go into a bounded queue and a
-background task writes them. The same event again within ten minutes becomes a count on the
-first, and an object that produces a flood is cut down, so that a crash loop cannot fill the store.
+Recording never waits and never fails its caller: events go into bounded queues and background
+tasks write them. The same event again within ten minutes becomes a count on the first, events that
+differ only in their message become one after the tenth, and an object that produces a flood is cut
+down, so that a crash loop cannot fill the store (the rules are client-go's).
+Invariant: the events of one object are written in the order they were noted.
 """
 
 import asyncio
+import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
@@ -21,8 +24,11 @@ from motley.lib.clock import SYSTEM, Clock
 
 log = journal.get(__name__)
 
-_QUEUE = 1000
+_WRITERS = 8  # in flight at once; the objects are divided among them
+_QUEUE = 1000  # waiting, for all writers together
 _REMEMBERED = 4096  # client-go's correlator cache
+_SIMILAR = 10  # client-go: more messages than this about one thing are combined
+_COMBINED = "(combined from similar events): "
 _AGGREGATE_S = 600.0  # client-go: repeats within 10 minutes count as one
 _BURST, _REFILL_S = 25, 300.0  # client-go's spam filter: 25 at once, then one per 5 minutes
 _MESSAGE_MAX = 1024  # the API's limit on an event's message
@@ -36,6 +42,14 @@ class _Entry:
     name: str
     count: int
     last: float
+
+
+@dataclass(slots=True)
+class _Similar:
+    """What was said lately about one thing."""
+
+    messages: set[str] = field(default_factory=set)
+    last: float = 0.0
 
 
 @dataclass(slots=True)
@@ -58,14 +72,14 @@ class _Note:
     at: float
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        return (
-            self.component,
-            *self.reference.values(),
-            self.type,
-            self.reason,
-            self.message,
-        )
+    def kind(self) -> tuple[str, ...]:
+        """What similar events have in common: everything but the message."""
+        return (self.component, *self.reference.values(), self.type, self.reason)
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """Whom a flood is counted for: one component's talk of one object."""
+        return (self.component, *self.reference.values())
 
 
 class Source:
@@ -99,9 +113,12 @@ class Recorder:
         self._host = host
         self._clock = clock
         self._rng = rng or Random()
-        self._queue: asyncio.Queue[_Note] = asyncio.Queue(_QUEUE)
+        self._queues: list[asyncio.Queue[_Note]] = [
+            asyncio.Queue(_QUEUE // _WRITERS) for _ in range(_WRITERS)
+        ]
         self._written: OrderedDict[tuple[str, ...], _Entry] = OrderedDict()
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
         self.dropped = 0
 
     def source(self, component: str) -> Source:
@@ -124,8 +141,9 @@ class Recorder:
             "uid": obj.metadata.uid,
         }
         note = _Note(component, reference, type, reason, message[:_MESSAGE_MAX], self._clock.now())
+        writer = zlib.crc32(f"{reference['uid']}/{reference['name']}".encode()) % _WRITERS
         try:
-            self._queue.put_nowait(note)
+            self._queues[writer].put_nowait(note)
         except asyncio.QueueFull:
             self.dropped += 1
             if self.dropped % 100 == 1:
@@ -133,8 +151,13 @@ class Recorder:
 
     async def run(self) -> None:
         """Write events until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for queue in self._queues:
+                group.create_task(self._drain(queue))
+
+    async def _drain(self, queue: asyncio.Queue[_Note]) -> None:
         while True:
-            note = await self._queue.get()
+            note = await queue.get()
             try:
                 await self._write(note)
             except status.ApiError as error:
@@ -142,32 +165,47 @@ class Recorder:
                 log.debug("event not written", reason=note.reason, error=error.message)
 
     async def _write(self, note: _Note) -> None:
-        entry = self._written.get(note.identity)
+        if not self._allowed(note):
+            return
+        identity, message = self._combined(note)
+        entry = self._written.get(identity)
         if entry is not None and note.at - entry.last <= _AGGREGATE_S:
             entry.count, entry.last = entry.count + 1, note.at
-            change = {"count": entry.count, "lastTimestamp": clocks.rfc3339(note.at)}
+            change: dict[str, Any] = {
+                "count": entry.count,
+                "lastTimestamp": clocks.rfc3339(note.at),
+                "message": message,
+            }
             try:
                 await self._client.patch(Event, entry.name, entry.namespace, change)
             except status.NotFound:
-                del self._written[note.identity]
+                del self._written[identity]
             else:
-                self._written.move_to_end(note.identity)
+                self._written.move_to_end(identity)
                 return
-        if not self._allowed(note):
-            return
-        created = await self._client.create(Event, self._document(note))
-        self._written[note.identity] = _Entry(
+        created = await self._client.create(Event, self._document(note, message))
+        self._written[identity] = _Entry(
             created.metadata.namespace, created.metadata.name, 1, note.at
         )
-        while len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+        _bound(self._written)
+
+    def _combined(self, note: _Note) -> tuple[tuple[str, ...], str]:
+        """Under what the event is counted, and its message: of many that are alike, as one."""
+        similar = self._similar.get(note.kind)
+        if similar is None or note.at - similar.last > _AGGREGATE_S:
+            similar = self._similar[note.kind] = _Similar()
+        similar.last = note.at
+        self._similar.move_to_end(note.kind)
+        _bound(self._similar)
+        if note.message in similar.messages or len(similar.messages) < _SIMILAR:
+            similar.messages.add(note.message)
+            return (*note.kind, note.message), note.message
+        return note.kind, (_COMBINED + note.message)[:_MESSAGE_MAX]
 
     def _allowed(self, note: _Note) -> bool:
-        subject = note.reference["uid"] or note.reference["name"]
-        bucket = self._buckets.setdefault(subject, _Bucket(_BURST, note.at))
-        self._buckets.move_to_end(subject)
-        while len(self._buckets) > _REMEMBERED:
-            self._buckets.popitem(last=False)
+        bucket = self._buckets.setdefault(note.subject, _Bucket(_BURST, note.at))
+        self._buckets.move_to_end(note.subject)
+        _bound(self._buckets)
         bucket.tokens = min(_BURST, bucket.tokens + (note.at - bucket.filled) / _REFILL_S)
         bucket.filled = note.at
         if bucket.tokens < 1:
@@ -176,7 +214,7 @@ class Recorder:
         bucket.tokens -= 1
         return True
 
-    def _document(self, note: _Note) -> dict[str, Any]:
+    def _document(self, note: _Note, message: str) -> dict[str, Any]:
         stamp = clocks.rfc3339(note.at)
         reference = {name: value for name, value in note.reference.items() if value}
         return {
@@ -188,7 +226,7 @@ class Recorder:
             "involvedObject": reference,
             "type": note.type,
             "reason": note.reason,
-            "message": note.message,
+            "message": message,
             "source": {
                 "component": note.component,
                 **({"host": self._host} if self._host else {}),
@@ -199,3 +237,8 @@ class Recorder:
             "lastTimestamp": stamp,
             "count": 1,
         }
+
+
+def _bound(remembered: OrderedDict[tuple[str, ...], Any]) -> None:
+    while len(remembered) > _REMEMBERED:
+        remembered.popitem(last=False)

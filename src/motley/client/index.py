@@ -7,7 +7,9 @@ the bucket's value; empty buckets do not exist, so an index never outgrows its o
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from motley.api.selectors import Selector
 from motley.api.views.base import Key, Object
+from motley.api.views.pod import Pod
 
 T = TypeVar("T", bound=Object)
 
@@ -49,3 +51,17 @@ def by_controller_uid(obj: Object) -> Iterable[str]:
     """Find objects by the uid of the owner that manages them; unmanaged ones under ''."""
     owner = obj.metadata.controller()
     return (owner.uid if owner else "",)
+
+
+def by_node_name(pod: Pod) -> Iterable[str]:
+    """Find pods by the node they are bound to."""
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def by_selector(selector: Selector) -> IndexFunction[Object]:
+    """Find the objects whose labels match, under 'match': a selection that is asked for often."""
+
+    def matching(obj: Object) -> Iterable[str]:
+        return ("match",) if selector.matches(obj.metadata.labels) else ()
+
+    return matching

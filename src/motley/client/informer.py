@@ -137,13 +137,16 @@ class _Selection(Generic[T]):
             field_selector=self.field_selector,
         )
 
-    def watch(self, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:
+    def watch(
+        self, resource_version: str, *, initial_events: bool = False
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         return self.client.watch(
             self.cls,
             namespace=self.namespace,
             resource_version=resource_version,
             label_selector=self.label_selector,
             field_selector=self.field_selector,
+            initial_events=initial_events,
         )
 
 

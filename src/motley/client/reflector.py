@@ -8,6 +8,9 @@ The state machine is free of transport: it speaks to a `Source` (list, watch) an
      │ Gone, or history    │  └─ broken or ended: resume from the last revision seen
      └─ goes backwards ◄───┘
 
+Where the server offers it, the list is the beginning of the watch (a streamed list); a server that
+refuses is not asked again.
+
 Invariant: the sink sees every change after its last `replace` exactly once, in order; a break of
 the connection shows as a pause, never as a gap or a repetition.
 """
@@ -17,7 +20,7 @@ from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
 from motley.api import status
-from motley.api.views.base import Object
+from motley.api.views.base import Key, Object
 from motley.client.decoding import Listing, WatchEvent
 from motley.lib import journal
 from motley.lib.backoff import Backoff
@@ -40,8 +43,11 @@ class Source(Protocol[T]):
     async def list(self) -> Listing[T]:
         """All objects and the revision they are of."""
 
-    def watch(self, resource_version: str) -> AsyncGenerator[WatchEvent[T], None]:
-        """Changes after a revision; ends or raises when the connection does."""
+    def watch(
+        self, resource_version: str, *, initial_events: bool = False
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """Changes after a revision; ends or raises when the connection does. With
+        `initial_events` all objects first, then a bookmark that says so."""
 
 
 class Sink(Protocol[T]):
@@ -65,6 +71,7 @@ class Reflector(Generic[T]):
         *,
         clock: Clock = SYSTEM,
         backoff: Backoff | None = None,
+        streams: bool = True,
     ) -> None:
         self._name = name
         self._source = source
@@ -72,6 +79,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._backoff = backoff or Backoff(base_s=0.1, cap_s=10.0)
         self._refusals = 0
+        self._streams = streams
         self.resource_version = ""
         self.interrupted_at = float("-inf")  # when the server was last found unreachable
 
@@ -79,9 +87,7 @@ class Reflector(Generic[T]):
         """Reflect until cancelled. Only programming errors end it."""
         while True:
             try:
-                if not self.resource_version:
-                    await self._list()
-                await self._watch()
+                await self._follow()
             except status.Gone:
                 log.info("history compacted, listing again", resource=self._name)
                 self._relist()
@@ -92,6 +98,45 @@ class Reflector(Generic[T]):
                 await self._clock.sleep(self._backoff.next())
             except status.ApiError as error:
                 await self._refused(error)
+
+    async def _follow(self) -> None:
+        if self.resource_version:
+            await self._watch()
+        elif self._streams:
+            await self._stream()
+        else:
+            await self._list()
+            await self._watch()
+
+    async def _stream(self) -> None:
+        """List and watch in one; nothing reaches the sink before the list is whole."""
+        async with aclosing(self._source.watch("", initial_events=True)) as events:
+            try:
+                await self._stream_list(events)
+            except (status.ServiceUnavailable, status.Gone):
+                raise  # not reached: that says nothing about what is offered
+            except status.ApiError as error:
+                # Whatever the reason is, a plain list is always possible where one may list.
+                log.debug("no streamed lists here", resource=self._name, error=error.message)
+                self._streams = False
+                return
+            async for event in events:
+                self._take(event)
+                if not self.resource_version:
+                    return
+
+    async def _stream_list(self, events: AsyncGenerator[WatchEvent[T], None]) -> None:
+        initial: dict[Key, T] = {}
+        async for event in events:
+            if event.ends_initial_events:
+                self._sink.replace(list(initial.values()))
+                self.resource_version = event.resource_version
+                return
+            if event.type == "DELETED":
+                initial.pop(event.object.key, None)
+            elif event.type != "BOOKMARK":
+                initial[event.object.key] = event.object
+        raise status.ServiceUnavailable("the watch ended before its list was whole")
 
     async def _list(self) -> None:
         listing = await self._source.list()

@@ -138,6 +138,31 @@ class Client:
         )
         return _decode(cls, answer)
 
+    async def apply(
+        self,
+        cls: type[T],
+        body: Mapping[str, Any],
+        *,
+        field_manager: str,
+        force: bool = False,
+        subresource: str = "",
+    ) -> T:
+        """Server-side apply: make the object have exactly these fields of ours.
+
+        Raises Conflict when another manager owns one of them, unless forced.
+        """
+        meta = body["metadata"]
+        document = {"apiVersion": cls.API_VERSION, "kind": cls.KIND, **body}
+        params = {"fieldManager": field_manager, **({"force": "true"} if force else {})}
+        answer = await self._call(
+            "PATCH",
+            resource_path(cls, meta.get("namespace", ""), meta["name"], subresource),
+            body=document,
+            params=params,
+            content_type="application/apply-patch+yaml",
+        )
+        return _decode(cls, answer)
+
     async def delete(
         self,
         cls: type[Object],
@@ -188,9 +213,12 @@ class Client:
         body: Any = None,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Any:
         """Any call: JSON answers are decoded, others come back as text."""
-        data = await self._call(method, path, body=body, params=params, content_type=content_type)
+        data = await self._call(
+            method, path, body=body, params=params, content_type=content_type, accept=accept
+        )
         try:
             return _json(data)
         except msgspec.DecodeError:
@@ -205,9 +233,14 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         bookmarks: bool = True,
+        initial_events: bool = False,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Changes after a revision, until the server ends the watch. Raises Gone, and
-        ServiceUnavailable when the connection breaks."""
+        ServiceUnavailable when the connection breaks.
+
+        With `initial_events` all objects come first, as ADDED, then a bookmark that
+        `ends_initial_events`: a list without the server holding it in memory as a whole.
+        """
         lasts_s = self._rng.randint(_WATCH_MIN_S, _WATCH_MAX_S)
         params = _selection(label_selector, field_selector)
         params |= {
@@ -215,6 +248,8 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(lasts_s),
         }
+        if initial_events:
+            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if bookmarks:
             params["allowWatchBookmarks"] = "true"
         stream = self._transport.lines(resource_path(cls, namespace), params, lasts_s + 30.0)

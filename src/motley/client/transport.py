@@ -1,7 +1,8 @@
 """HTTP to one API server: connections, credentials, retries, errors. Bytes in, bytes out.
 
-A server that says "later" (429, 503 with Retry-After) or cannot be reached is asked again a few
-times, with jitter.
+A server that says "later" (429, 5xx with Retry-After) or cannot be reached is asked again a few
+times, with jitter; so is one that fails to answer a question (GET).
+A credential the server refuses is fetched anew, once: it may have been rotated.
 Invariant: a request that may have reached the server is repeated only when repeating it cannot do
 harm (GET).
 """
@@ -10,14 +11,17 @@ import asyncio
 import base64
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 from weakref import WeakSet
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 
 from motley.api import status
+from motley.client.execplugin import Credential, Plugin, PluginError
 from motley.client.kubeconfig import Config
 from motley.lib import journal
 from motley.lib.backoff import Backoff
@@ -47,13 +51,19 @@ class Transport:
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._token = ""
         self._token_read = float("-inf")
+        self._plugin = Plugin(config.exec, clock) if config.exec else None
+        self._credential: Credential | None = None
 
     def open(self) -> None:
         """Make the session; raises ConfigError when its certificates are not usable."""
+        self._http = self._connect(self._config)
+
+    def _connect(self, config: Config) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            ssl=self._config.ssl_context() or False, limit=0, socket_factory=self._socket
+            ssl=config.ssl_context() or False, limit=0, socket_factory=self._socket
         )
-        self._http = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
+            proxy=config.proxy_url,
             connector=connector,
             # Compression costs more than the loopback or a rack's network does.
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
@@ -79,15 +89,23 @@ class Transport:
         body: Any = None,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
         """The answer's bytes; raises the ApiError the server answered with."""
         data = None if body is None else msgspec.json.encode(body)
+        kinds = {"Accept": accept}
+        if data is not None:
+            kinds["Content-Type"] = content_type
         backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
+        may_refresh = True
         while True:
             try:
-                return await self._once(method, path, data, params, content_type, timeout_s)
+                return await self._once(method, path, data, params, kinds, timeout_s)
             except status.ApiError as error:
+                if isinstance(error, status.Unauthorized) and may_refresh and self._refresh():
+                    may_refresh = False
+                    continue
                 wait_s = _retry_wait_s(error, method, backoff)
                 if wait_s is None:
                     raise
@@ -104,12 +122,14 @@ class Transport:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=silence_s
         )
+        await self._renew_credential()
+        headers = self._headers()
         try:
             async with self._session.request(
                 "GET",
                 self._config.server + path,
                 params=params,
-                headers=self._headers(),
+                headers=headers,
                 timeout=timeout,
                 server_hostname=self._config.tls_server_name,
             ) as response:
@@ -126,12 +146,12 @@ class Transport:
         path: str,
         data: bytes | None,
         params: Mapping[str, str] | None,
-        content_type: str,
+        kinds: Mapping[str, str],
         timeout_s: float,
     ) -> bytes:
+        await self._renew_credential()
         headers = self._headers()
-        if data is not None:
-            headers["Content-Type"] = content_type
+        headers.update(kinds)
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
         async with self._slots:
             try:
@@ -159,20 +179,58 @@ class Transport:
             raise RuntimeError("the client is used outside its `async with` block")
         return self._http
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json"}
+    def _headers(self) -> CIMultiDict[str]:
+        headers: CIMultiDict[str] = CIMultiDict(Accept="application/json")
+        authorization = self._authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if self._config.impersonate is not None:
+            headers.extend(self._config.impersonate.headers())
+        return headers
+
+    def _authorization(self) -> str:
         config = self._config
+        if self._credential is not None:
+            return f"Bearer {self._credential.token}" if self._credential.token else ""
         if config.token_file is not None:
             now = self._clock.monotonic()
             if now - self._token_read > _TOKEN_MAX_AGE_S:
                 self._token, self._token_read = config.token_file.read_text().strip(), now
-            headers["Authorization"] = f"Bearer {self._token}"
-        elif config.token:
-            headers["Authorization"] = f"Bearer {config.token}"
-        elif config.username is not None:
+            return f"Bearer {self._token}"
+        if config.token:
+            return f"Bearer {config.token}"
+        if config.username is not None:
             pair = f"{config.username}:{config.password or ''}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        return headers
+            return f"Basic {base64.b64encode(pair).decode()}"
+        return ""
+
+    async def _renew_credential(self) -> None:
+        """Ask the plugin, if there is one; another certificate needs other connections."""
+        if self._plugin is None:
+            return
+        try:
+            credential = await self._plugin.credential()
+        except PluginError as error:
+            raise status.Unauthorized(str(error)) from error
+        before, self._credential = self._credential, credential
+        if credential.client_cert != (before.client_cert if before else None):
+            certified = replace(
+                self._config,
+                client_cert=credential.client_cert,
+                client_key=credential.client_key,
+            )
+            old, self._http = self._session, self._connect(certified)
+            await old.close()
+
+    def _refresh(self) -> bool:
+        """Forget a credential the server refused; False when there is no other to be had."""
+        if self._plugin is not None and self._credential is not None:
+            self._plugin.forget(self._credential)
+            return True
+        if self._config.token_file is not None:
+            self._token_read = float("-inf")
+            return True
+        return False
 
     def _socket(self, address: Any) -> socket.socket:
         sock = _keepalive_socket(address)
@@ -194,9 +252,10 @@ def _retry_wait_s(error: status.ApiError, method: str, backoff: Backoff) -> floa
         return None
     if isinstance(error, _Unreached) or (isinstance(error, _Interrupted) and method == "GET"):
         return backoff.next()
-    later = isinstance(error, status.TooManyRequests | status.ServiceUnavailable)
-    if later and error.retry_after_s is not None:
+    if error.retry_after_s is not None and (error.code == 429 or error.code >= 500):
         return min(float(error.retry_after_s), _RETRY_AFTER_CAP_S) + backoff.next()
+    if method == "GET" and (error.code == 429 or error.code >= 500):
+        return backoff.next()
     return None
 
 

@@ -12,11 +12,27 @@ import heapq
 from collections import deque
 from collections.abc import Hashable
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from motley.lib.clock import SYSTEM, Clock
 
 K = TypeVar("K", bound=Hashable)
+
+
+class Meter(Protocol):
+    """Who wants to know how a queue fares; times in seconds."""
+
+    def added(self, depth: int) -> None:
+        """A key began to wait; this many do now."""
+
+    def taken(self, depth: int, waited_s: float) -> None:
+        """A worker took a key that waited this long."""
+
+    def done(self, worked_s: float) -> None:
+        """Its worker is finished."""
+
+    def retried(self) -> None:
+        """A key is to come back after a failure."""
 
 
 class Closed(Exception):
@@ -47,6 +63,9 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self.meter: Meter | None = None
+        self._since: dict[K, float] = {}  # only for the meter: when a key began to wait
+        self._began: dict[K, float] = {}  # and when its worker began
 
     def __len__(self) -> int:
         """Keys that could be taken now."""
@@ -58,8 +77,14 @@ class WorkQueue(Generic[K]):
             return
         self._waiting.add(key)
         if key not in self._processing:
-            self._ready.append(key)
-            self._wake()
+            self._append(key)
+
+    def _append(self, key: K) -> None:
+        self._ready.append(key)
+        self._wake()
+        if self.meter is not None:
+            self._since[key] = self._clock.monotonic()
+            self.meter.added(len(self._ready))
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on later; of several delays the shortest counts."""
@@ -80,6 +105,8 @@ class WorkQueue(Generic[K]):
         """Have the key worked on again after a failure, each time later than the last."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        if self.meter is not None:
+            self.meter.retried()
         step = min(self._retry_cap_s, self._retry_base_s * 2 ** min(failures, 32))
         self.add_after(key, step * (0.5 + 0.5 * self._rng.random()))
 
@@ -91,6 +118,11 @@ class WorkQueue(Generic[K]):
         """How often the key was retried since it was last forgotten."""
         return self._failures.get(key, 0)
 
+    def unfinished_s(self) -> list[float]:
+        """How long each key that is being worked on now has been, if there is a meter."""
+        now = self._clock.monotonic()
+        return [now - began for began in self._began.values()]
+
     async def get(self) -> K:
         """The next key; the caller must call `done` with it. Raises Closed."""
         while True:
@@ -99,6 +131,10 @@ class WorkQueue(Generic[K]):
                 key = self._ready.popleft()
                 self._waiting.discard(key)
                 self._processing.add(key)
+                if self.meter is not None:
+                    now = self._clock.monotonic()
+                    self._began[key] = now
+                    self.meter.taken(len(self._ready), now - self._since.pop(key, now))
                 return key
             if self._closed:
                 raise Closed
@@ -107,9 +143,11 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The worker is finished; if the key was added meanwhile, it waits again."""
         self._processing.discard(key)
+        if self.meter is not None:
+            now = self._clock.monotonic()
+            self.meter.done(now - self._began.pop(key, now))
         if key in self._waiting:
-            self._ready.append(key)
-            self._wake()
+            self._append(key)
 
     def close(self) -> None:
         """Take nothing more; workers drain what waits now, delayed keys are dropped."""

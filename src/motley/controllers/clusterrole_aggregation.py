@@ -12,7 +12,6 @@ from motley.api.selectors import Selector
 from motley.api.views.base import Key
 from motley.api.views.rbac import ClusterRole
 from motley.client.informer import Change
-from motley.client.rest import resource_path
 from motley.client.workqueue import WorkQueue
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
@@ -65,16 +64,5 @@ class ClusterRoleAggregationController:
 
     async def _apply(self, name: str, rules: list[Rule]) -> None:
         """Server-side apply: the rules are ours, whoever wrote them before; nothing else is."""
-        body = {
-            "apiVersion": ClusterRole.API_VERSION,
-            "kind": ClusterRole.KIND,
-            "metadata": {"name": name},
-            "rules": rules,
-        }
-        await self._client.raw(
-            "PATCH",
-            resource_path(ClusterRole, "", name),
-            body=body,
-            params={"fieldManager": MANAGER, "force": "true"},
-            content_type="application/apply-patch+yaml",
-        )
+        body = {"metadata": {"name": name}, "rules": rules}
+        await self._client.apply(ClusterRole, body, field_manager=MANAGER, force=True)

@@ -15,6 +15,8 @@ from motley.lib import journal
 
 log = journal.get(__name__)
 
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
 
 class Resource(NamedTuple):
     """A kind as discovery lists it."""
@@ -67,14 +69,52 @@ class Discovered(NamedTuple):
 
 async def discover(client: Client) -> Discovered:
     """All kinds, each in its preferred version."""
-    groups = await client.raw("GET", "/apis")
-    versions = ["v1"]
-    for group in groups.get("groups") or ():
+    resources: dict[tuple[str, str], Resource] = {}
+    failed: list[str] = []
+    for path in ("/api", "/apis"):
+        answer = await client.raw("GET", path, accept=f"{_AGGREGATED}, application/json")
+        if answer.get("kind") == "APIGroupDiscoveryList":
+            _read_aggregated(answer, resources, failed)
+        else:
+            await _ask_each(client, answer, resources, failed)
+    return Discovered(list(resources.values()), failed)
+
+
+def _read_aggregated(
+    answer: dict[str, Any], resources: dict[tuple[str, str], Resource], failed: list[str]
+) -> None:
+    """Everything in one answer; the versions of a group stand in the order of preference."""
+    for group in answer.get("items") or ():
+        name = group["metadata"].get("name", "")
+        for version in group.get("versions") or ():
+            group_version = f"{name}/{version['version']}" if name else version["version"]
+            if version.get("freshness") == "Stale":
+                log.warning("discovery is stale", group_version=group_version)
+                failed.append(group_version)
+            for entry in version.get("resources") or ():
+                found = Resource(
+                    group_version,
+                    (entry.get("responseKind") or {}).get("kind", ""),
+                    entry["resource"],
+                    entry.get("scope") == "Namespaced",
+                    frozenset(entry.get("verbs") or ()),
+                )
+                if found.kind:  # else only its subresources are served
+                    resources.setdefault((name, found.plural), found)
+
+
+async def _ask_each(
+    client: Client,
+    answer: dict[str, Any],
+    resources: dict[tuple[str, str], Resource],
+    failed: list[str],
+) -> None:
+    """As servers before 1.27 want it: one request for each version of each group."""
+    versions: list[str] = list(answer.get("versions") or ())  # the core group's
+    for group in answer.get("groups") or ():
         preferred = (group.get("preferredVersion") or {}).get("groupVersion")
         served = [v["groupVersion"] for v in group.get("versions") or ()]
         versions += [v for v in [preferred, *served] if v and v not in versions]
-    resources: dict[tuple[str, str], Resource] = {}
-    failed: list[str] = []
     for version in versions:
         path = f"/api/{version}" if "/" not in version else f"/apis/{version}"
         try:
@@ -87,7 +127,6 @@ async def discover(client: Client) -> Discovered:
             found = _resource(version, entry)
             if found is not None:  # the first version of a group that has the kind wins
                 resources.setdefault((found.group, found.plural), found)
-    return Discovered(list(resources.values()), failed)
 
 
 def _resource(version: str, entry: dict[str, Any]) -> Resource | None:

@@ -32,6 +32,17 @@ MAX_ENDPOINTS = 100  # Kubernetes' default: a slice stays small enough to send o
 Shape = tuple[str, tuple[tuple[str, str, int, str], ...]]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Whose slices these are, and how they say so."""
+
+    name: str
+    namespace: str
+    labels: Mapping[str, str]
+    owner: Mapping[str, Any]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class Plan:
     """What to write."""
@@ -102,8 +113,21 @@ def wanted(
     return found or {("IPv4", ()): []}
 
 
+def origin(service: Service) -> Origin:
+    """A Service with a selector is the origin of its slices."""
+    labels = {
+        **service.metadata.labels,
+        SERVICE_NAME: service.metadata.name,
+        MANAGED_BY: CONTROLLER,
+    }
+    if service.spec.cluster_ip == "None":
+        labels[HEADLESS] = ""
+    meta = service.metadata
+    return Origin(meta.name, meta.namespace, labels, controller_reference(service))
+
+
 def plan(
-    service: Service,
+    source: Origin,
     desired: Mapping[Shape, Sequence[Endpoint]],
     slices: Sequence[EndpointSlice],
     limit: int = MAX_ENDPOINTS,
@@ -117,14 +141,14 @@ def plan(
         # A Service without endpoints keeps one empty slice: the one that is there.
         desired = {next(iter(by_shape)): []}
     for each, endpoints in desired.items():
-        _pack(service, each, endpoints, by_shape.pop(each, []), limit, result)
+        _pack(source, each, endpoints, by_shape.pop(each, []), limit, result)
     for leftover in by_shape.values():
         result.delete += leftover
     return result
 
 
 def _pack(
-    service: Service,
+    source: Origin,
     shape_: Shape,
     endpoints: Sequence[Endpoint],
     slices: Sequence[EndpointSlice],
@@ -143,12 +167,12 @@ def _pack(
     for piece, members in kept:
         if not members and piece is not spared:
             result.delete.append(piece)
-        elif members != piece.endpoints or _labels(service) != piece.metadata.labels:
-            result.update.append((piece, _document(service, shape_, members)))
+        elif members != piece.endpoints or source.labels != piece.metadata.labels:
+            result.update.append((piece, _document(source, shape_, members)))
     if not endpoints and not kept:
-        result.create.append(_document(service, shape_, []))
+        result.create.append(_document(source, shape_, []))
     for start in range(0, len(queue), limit):
-        result.create.append(_document(service, shape_, queue[start : start + limit]))
+        result.create.append(_document(source, shape_, queue[start : start + limit]))
 
 
 def _still_wanted(piece: EndpointSlice, pending: dict[str, Endpoint]) -> list[Endpoint]:
@@ -170,25 +194,16 @@ def _shape_of(piece: EndpointSlice) -> Shape:
     )
 
 
-def _labels(service: Service) -> dict[str, str]:
-    labels = {
-        **service.metadata.labels,
-        SERVICE_NAME: service.metadata.name,
-        MANAGED_BY: CONTROLLER,
-    }
-    if service.spec.cluster_ip == "None":
-        labels[HEADLESS] = ""
-    return labels
-
-
-def _document(service: Service, shape_: Shape, members: Sequence[Endpoint]) -> dict[str, Any]:
+def _document(source: Origin, shape_: Shape, members: Sequence[Endpoint]) -> dict[str, Any]:
     family, ports = shape_
+    annotations = {"annotations": dict(source.annotations)} if source.annotations else {}
     return {
         "metadata": {
-            "generateName": f"{service.metadata.name}-",
-            "namespace": service.metadata.namespace,
-            "labels": _labels(service),
-            "ownerReferences": [controller_reference(service)],
+            "generateName": f"{source.name}-",
+            "namespace": source.namespace,
+            "labels": dict(source.labels),
+            "ownerReferences": [source.owner],
+            **annotations,
         },
         "addressType": family,
         "endpoints": [msgspec.to_builtins(e) for e in members],

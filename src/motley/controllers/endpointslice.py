@@ -24,80 +24,22 @@ log = journal.get(__name__)
 _ZONE = "topology.kubernetes.io/zone"
 
 
-class EndpointSliceController:
-    """See the module's docstring."""
-
-    name = "endpointslice"
-    workers = 5
+class SliceWriter:
+    """Performs plans; its own writes are seen at once through `written`."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
-        self.queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self._services = context.informers.of(Service)
-        self._pods = context.informers.of(Pod)
-        self._slices = context.informers.of(EndpointSlice)
-        self._nodes = context.informers.of(Node)
-        self._services.add_index("namespace", by_namespace)
-        self._pods.add_index("namespace", by_namespace)
-        self._slices.add_index("service", _service_of)
-        self._written: Written[EndpointSlice] = Written(self._slices, context.clock)
-        self._services.add_handler(lambda change: self.queue.add(change.key))
-        self._slices.add_handler(self._slice_changed)
-        self._pods.add_handler(self._pod_changed)
+        slices = context.informers.of(EndpointSlice)
+        self.written: Written[EndpointSlice] = Written(slices, context.clock)
 
-    def _slice_changed(self, change: Change[EndpointSlice]) -> None:
-        meta = change.object.metadata
-        name = meta.labels.get(endpoints.SERVICE_NAME)
-        if name and meta.labels.get(endpoints.MANAGED_BY) == endpoints.CONTROLLER:
-            self.queue.add(Key(meta.namespace, name))
-
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        old, new = change.old, change.new
-        if old is not None and new is not None and _facts(old) == _facts(new):
-            return
-        for service in self._services.by_index("namespace", change.key.namespace):
-            if not endpoints.has_endpoints(service):
-                continue
-            selector = Selector.of_map(service.spec.selector)
-            if any(pod and selector.matches(pod.metadata.labels) for pod in (old, new)):
-                self.queue.add(service.key)
-
-    async def reconcile(self, key: Key) -> Requeue | None:
-        """Make the Service's slices hold its endpoints."""
-        service = self._services.get(key)
-        scope = str(key)
-        slices = self._written.over(self._slices.by_index("service", scope), scope)
-        if service is None or service.metadata.deletion_timestamp:
-            for piece in slices:
-                await self._delete(piece)
-            return None
-        if not endpoints.has_endpoints(service):
-            return None
-        selector = Selector.of_map(service.spec.selector)
-        namespace = self._pods.by_index("namespace", key.namespace)
-        pods = [pod for pod in namespace if selector.matches(pod.metadata.labels)]
-        alive = [piece for piece in slices if piece.metadata.deletion_timestamp is None]
-        plan = endpoints.plan(service, endpoints.wanted(service, pods, self._zones(pods)), alive)
-        try:
-            await self._perform(plan, scope)
-        except status.NotFound as error:
-            # A slice or the namespace went away under us; the next look is up to date.
-            raise status.Conflict(error.message) from error
-        return None
-
-    def _zones(self, pods: list[Pod]) -> dict[str, str]:
-        names = {pod.spec.node_name for pod in pods}
-        nodes = (self._nodes.get(Key("", name)) for name in names)
-        labelled = (node for node in nodes if node and _ZONE in node.metadata.labels)
-        return {node.metadata.name: node.metadata.labels[_ZONE] for node in labelled}
-
-    async def _perform(self, plan: endpoints.Plan, scope: str) -> None:
+    async def perform(self, plan: endpoints.Plan, scope: str) -> None:
+        """Create, change and delete slices."""
         for body in plan.create:
-            self._written.put(await self._client.create(EndpointSlice, body), scope)
+            self.written.put(await self._client.create(EndpointSlice, body), scope)
         for piece, body in plan.update:
-            self._written.put(await self._update(piece, body), scope)
+            self.written.put(await self._update(piece, body), scope)
         for piece in plan.delete:
-            await self._delete(piece)
+            await self.delete(piece)
 
     async def _update(self, piece: EndpointSlice, body: dict[str, Any]) -> EndpointSlice:
         meta = piece.metadata
@@ -111,13 +53,82 @@ class EndpointSliceController:
         }
         return await self._client.patch(EndpointSlice, meta.name, meta.namespace, change)
 
-    async def _delete(self, piece: EndpointSlice) -> None:
+    async def delete(self, piece: EndpointSlice) -> None:
+        """Delete one slice, this very one."""
         meta = piece.metadata
         try:
             await self._client.delete(EndpointSlice, meta.name, meta.namespace, uid=meta.uid)
         except (status.NotFound, status.Conflict):
             pass  # already gone
-        self._written.delete(piece)
+        self.written.delete(piece)
+
+
+class EndpointSliceController:
+    """See the module's docstring."""
+
+    name = "endpointslice"
+    workers = 5
+
+    def __init__(self, context: Context) -> None:
+        self.queue: WorkQueue[Key] = WorkQueue(context.clock)
+        self._services = context.informers.of(Service)
+        self._pods = context.informers.of(Pod)
+        self._slices = context.informers.of(EndpointSlice)
+        self._nodes = context.informers.of(Node)
+        self._services.add_index("namespace", by_namespace)
+        self._pods.add_index("namespace", by_namespace)
+        self._slices.add_index("service", _service_of)
+        self._writer = SliceWriter(context)
+        self._services.add_handler(lambda change: self.queue.add(change.key))
+        self._slices.add_handler(self._slice_changed)
+        self._pods.add_handler(self._pod_changed)
+
+    def _slice_changed(self, change: Change[EndpointSlice]) -> None:
+        meta = change.object.metadata
+        name = meta.labels.get(endpoints.SERVICE_NAME)
+        if name and meta.labels.get(endpoints.MANAGED_BY) == endpoints.CONTROLLER:
+            self.queue.add(Key(meta.namespace, name))
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and facts(old) == facts(new):
+            return
+        for service in self._services.by_index("namespace", change.key.namespace):
+            if not endpoints.has_endpoints(service):
+                continue
+            selector = Selector.of_map(service.spec.selector)
+            if any(pod and selector.matches(pod.metadata.labels) for pod in (old, new)):
+                self.queue.add(service.key)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Make the Service's slices hold its endpoints."""
+        service = self._services.get(key)
+        scope = str(key)
+        slices = self._writer.written.over(self._slices.by_index("service", scope), scope)
+        if service is None or service.metadata.deletion_timestamp:
+            for piece in slices:
+                await self._writer.delete(piece)
+            return None
+        if not endpoints.has_endpoints(service):
+            return None
+        selector = Selector.of_map(service.spec.selector)
+        namespace = self._pods.by_index("namespace", key.namespace)
+        pods = [pod for pod in namespace if selector.matches(pod.metadata.labels)]
+        alive = [piece for piece in slices if piece.metadata.deletion_timestamp is None]
+        desired = endpoints.wanted(service, pods, self._zones(pods))
+        plan = endpoints.plan(endpoints.origin(service), desired, alive)
+        try:
+            await self._writer.perform(plan, scope)
+        except status.NotFound as error:
+            # A slice or the namespace went away under us; the next look is up to date.
+            raise status.Conflict(error.message) from error
+        return None
+
+    def _zones(self, pods: list[Pod]) -> dict[str, str]:
+        names = {pod.spec.node_name for pod in pods}
+        nodes = (self._nodes.get(Key("", name)) for name in names)
+        labelled = (node for node in nodes if node and _ZONE in node.metadata.labels)
+        return {node.metadata.name: node.metadata.labels[_ZONE] for node in labelled}
 
 
 def _service_of(piece: EndpointSlice) -> tuple[str, ...]:
@@ -128,7 +139,7 @@ def _service_of(piece: EndpointSlice) -> tuple[str, ...]:
     return (str(Key(piece.metadata.namespace, name)),)
 
 
-def _facts(pod: Pod) -> tuple[Any, ...]:
+def facts(pod: Pod) -> tuple[Any, ...]:
     """What of a pod its endpoints depend on."""
     return (
         pod.metadata.uid,

@@ -1,5 +1,6 @@
 """Nodes that do not exist: Ready at once, and every pod bound to them runs at once.
 
+A pod runs until it is deleted, unless its annotations say when and how it ends (`fakescript`).
 For load tests of the scheduler, the controllers and the API server, and for trying things without
 a container runtime. One process plays thousands of nodes: one watch of pods, leases renewed in
 an even stream.
@@ -19,6 +20,7 @@ from motley.api.views.pod import Pod
 from motley.client.informer import Change, Informer
 from motley.client.rest import Client
 from motley.client.workqueue import WorkQueue
+from motley.controllers import fakescript
 from motley.controllers.nodelifecycle import LEASE_NAMESPACE
 from motley.controllers.reconciler import Requeue, work
 from motley.lib import clock as clocks
@@ -169,25 +171,49 @@ class FakeNodes:
             return None
         try:
             if pod.metadata.deletion_timestamp is not None:
-                await self._client.delete(
-                    Pod, key.name, key.namespace, grace_period_s=0, uid=pod.metadata.uid
-                )
-            elif not pod.is_terminal and not (pod.status.phase == "Running" and pod.is_ready):
+                return await self._stop(pod)
+            if pod.is_terminal:
+                return None
+            if not (pod.status.phase == "Running" and pod.is_ready):
                 await self._start(pod)
+                return None
+            return await self._play(pod)
         except (status.NotFound, status.Conflict):
-            pass  # gone meanwhile
+            return None  # gone meanwhile
+
+    async def _stop(self, pod: Pod) -> Requeue | None:
+        wait_s = fakescript.stops_in_s(pod, self._clock.now())
+        if wait_s:
+            return Requeue(wait_s)
+        meta = pod.metadata
+        # Someone's finalizer keeps the object: then its status must say that it is over.
+        if meta.finalizers and not pod.is_terminal:
+            await self._post_pod(pod, fakescript.final(pod, None, self._clock.now()))
+        if not meta.finalizers or meta.deletion_grace_period_seconds != 0:
+            await self._client.delete(
+                Pod, meta.name, meta.namespace, grace_period_s=0, uid=meta.uid
+            )
         return None
+
+    async def _play(self, pod: Pod) -> Requeue | None:
+        now = self._clock.now()
+        wait_s = fakescript.ends_in_s(pod, now)
+        if wait_s is None:
+            return None
+        if wait_s > 0:
+            return Requeue(wait_s)
+        await self._post_pod(pod, fakescript.ended(pod, now))
+        return None
+
+    async def _post_pod(self, pod: Pod, state: Mapping[str, Any]) -> None:
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": state}
+        await self._client.patch(Pod, meta.name, meta.namespace, body, subresource="status")
 
     async def _start(self, pod: Pod) -> None:
         address = pod.status.pod_ip or str(IPv4Address(_POD_ADDRESSES + next(self._addresses)))
         host = _host_address(self._mine[pod.spec.node_name])
-        body = {
-            "metadata": {"uid": pod.metadata.uid},
-            "status": running(pod, address, host, self._clock.now()),
-        }
-        await self._client.patch(
-            Pod, pod.metadata.name, pod.metadata.namespace, body, subresource="status"
-        )
+        await self._post_pod(pod, running(pod, address, host, self._clock.now()))
 
 
 def _host_address(index: int) -> str:

@@ -2,10 +2,12 @@
 
 Metadata of every kind that discovery lists is watched, indexed by uid and by owner. An object
 is looked at when an owner of it is missing or has gone, and before anything is deleted its owners
-are asked for live, by name and uid: a cache that lags never costs an object its life.
+are asked for live, by name and uid: a cache that lags never costs an object its life. A uid never
+comes back, so an owner that was once seen to be gone is not asked for again.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ _IGNORED = frozenset({("", "events"), ("events.k8s.io", "events")})
 _REDISCOVER_S = 30.0
 # A reference to an owner not yet in the cache is normal for a moment after both were created.
 _SETTLE_S = 1.0
+_REMEMBERED = 4096  # owners that have gone
 
 
 class Item(NamedTuple):
@@ -42,7 +45,7 @@ class GarbageCollector:
     """See the module's docstring."""
 
     name = "garbagecollector"
-    workers = 10
+    workers = 20  # kube-controller-manager's
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
@@ -51,6 +54,7 @@ class GarbageCollector:
         self._informers: dict[discovery.Resource, Informer[Any]] = {}
         self._by_kind: dict[tuple[str, str], discovery.Resource] = {}
         self._warm = False
+        self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self) -> None:
         """Watch every kind there is, and look for new kinds from time to time."""
@@ -101,12 +105,21 @@ class GarbageCollector:
             return
         if change.new is not None:
             self._consider(resource, change.new)
+            if change.old is not None:
+                self._wake_owners(ownership.unblocked(change.old, change.new))
             return
         gone = change.object
-        for kind, dependent in self._dependents(gone.metadata.uid):
+        dependents = self._dependents(gone.metadata.uid)
+        if dependents:
+            self._remember_gone(gone.metadata.uid)
+        for kind, dependent in dependents:
             self.queue.add(_item(kind, dependent))
-        for reference in gone.metadata.owner_references:
-            owner = self._cached(reference.uid)
+        self._wake_owners(reference.uid for reference in gone.metadata.owner_references)
+
+    def _wake_owners(self, uids: Iterable[str]) -> None:
+        """Whoever waits for its dependents to go may have one less to wait for."""
+        for uid in uids:
+            owner = self._cached(uid)
             if owner is not None and ownership.is_deleting_dependents(owner[1]):
                 self.queue.add(_item(*owner))
 
@@ -136,14 +149,24 @@ class GarbageCollector:
         return None
 
     async def reconcile(self, key: Item) -> Requeue | None:
-        """Decide about one object, from its live state."""
-        cls = discovery.view(key.resource)
+        """Decide about one object.
+
+        From the cache first: every write names the version it was decided on, so a copy that lags
+        costs a refused write and a look at the live state, never a wrong deletion.
+        """
+        cached = self._informers[key.resource].by_index("uid", key.uid)
+        if cached:
+            try:
+                return await self._decide(cached[0])
+            except status.Conflict:
+                log.debug("decided on an old version", kind=key.resource.kind, name=key.name)
         try:
-            obj = await self._client.get(cls, key.name, key.namespace)
+            obj = await self._client.get(discovery.view(key.resource), key.name, key.namespace)
         except status.NotFound:
             return None
-        if obj.metadata.uid != key.uid:
-            return None
+        return await self._decide(obj) if obj.metadata.uid == key.uid else None
+
+    async def _decide(self, obj: Object) -> Requeue | None:
         if ownership.is_orphaning(obj):
             await self._orphan_dependents(obj)
             return None
@@ -154,6 +177,10 @@ class GarbageCollector:
             return None
         owners = [Owner(r, await self._fate(obj, r)) for r in obj.metadata.owner_references]
         dependents = self._dependents(obj.metadata.uid)
+        blocks = any(r.block_owner_deletion for r in obj.metadata.owner_references)
+        if blocks and ownership.is_in_circle(owners, [d for _, d in dependents]):
+            await self._unblock(obj)
+            return Requeue(0.0)
         decision = ownership.judge(obj, owners, has_dependents=bool(dependents))
         if decision.verdict is Verdict.UNLINK:
             await self._unlink(obj, decision.unlink)
@@ -167,14 +194,23 @@ class GarbageCollector:
         if resource is None:
             # An unknown kind may be one whose group cannot be asked now: when in doubt, keep.
             return Fate.SOLID
+        if reference.uid in self._gone:
+            return Fate.DANGLING
         namespace = obj.metadata.namespace if resource.namespaced else ""
         try:
             owner = await self._client.get(discovery.view(resource), reference.name, namespace)
         except status.NotFound:
+            self._remember_gone(reference.uid)
             return Fate.DANGLING
         if owner.metadata.uid != reference.uid:
+            self._remember_gone(reference.uid)
             return Fate.DANGLING
         return Fate.WAITING if ownership.is_deleting_dependents(owner) else Fate.SOLID
+
+    def _remember_gone(self, uid: str) -> None:
+        self._gone[uid] = None
+        while len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
 
     async def _orphan_dependents(self, owner: Object) -> None:
         for _, dependent in self._dependents(owner.metadata.uid):
@@ -194,6 +230,14 @@ class GarbageCollector:
     async def _unlink(self, obj: Object, uids: Sequence[str]) -> None:
         kept = ownership.without(obj.metadata.owner_references, uids)
         await self._patch_metadata(obj, {"ownerReferences": reference_documents(kept) or None})
+
+    async def _unblock(self, obj: Object) -> None:
+        """Two objects that own each other would wait for ever: this one no longer holds up its
+        owner."""
+        references = reference_documents(obj.metadata.owner_references)
+        for reference in references:
+            reference["blockOwnerDeletion"] = False
+        await self._patch_metadata(obj, {"ownerReferences": references})
 
     async def _drop_finalizer(self, obj: Object, finalizer: str) -> None:
         kept = [f for f in obj.metadata.finalizers if f != finalizer]

@@ -18,6 +18,7 @@ from motley.client.informer import Informer
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.client.workqueue import WorkQueue
+from motley.controllers.metrics import Meters, NoMeters
 from motley.controllers.reconciler import Requeue, work
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
@@ -90,7 +91,9 @@ class Manager:
         *,
         clock: Clock = SYSTEM,
         election: LeaderElection | None = None,
+        meters: Meters | None = None,
     ) -> None:
+        self._meters = meters or NoMeters()
         self.context = Context(
             client,
             Informers(client, clock),
@@ -105,6 +108,7 @@ class Manager:
         """Add a controller; one that also has `run` is a service too."""
         controller = factory(self.context)
         self._controllers.append(controller)
+        self._meters.attach(controller.name, controller.queue)
         if callable(getattr(controller, "run", None)):
             self._services.append(controller)  # type: ignore[arg-type]
 
@@ -135,6 +139,8 @@ class Manager:
         log.info("controllers started", controllers=len(self._controllers))
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
-                group.create_task(work(controller, controller.queue, controller.workers))
+                group.create_task(
+                    work(controller, controller.queue, controller.workers, self._meters)
+                )
             for service in self._services:
                 group.create_task(service.run())

@@ -48,6 +48,14 @@ def observe(before: Heartbeat | None, node: Node, lease: Lease | None, now: floa
     return Heartbeat(renewed, posted, now)
 
 
+def lost_s(node: Node, now: float) -> float:
+    """For how long the node has been called silent; 0 for one that is not."""
+    ready = node.status.condition("Ready")
+    if ready is None or ready.status != "Unknown" or not ready.last_transition_time:
+        return 0.0
+    return max(0.0, now - clocks.parse_rfc3339(ready.last_transition_time))
+
+
 def unknown_conditions(node: Node, now: float) -> list[dict[str, Any]]:
     """What the status of a silent node must be changed to; empty when it already says so."""
     stamp = clocks.rfc3339(now)
@@ -73,10 +81,14 @@ def unknown_conditions(node: Node, now: float) -> list[dict[str, Any]]:
     return changes
 
 
-def taints(node: Node, now: float) -> list[Taint] | None:
-    """The taints the node should have, or None when it has them. Others' taints are kept."""
+def taints(node: Node, now: float, *, execute: bool = True) -> list[Taint] | None:
+    """The taints the node should have, or None when it has them. Others' taints are kept.
+
+    Without `execute` it gets none that evicts.
+    """
     wanted = {(key, "NoSchedule") for key in _scheduling(node)}
-    wanted |= {(key, "NoExecute") for key in _execution(node)}
+    if execute:
+        wanted |= {(key, "NoExecute") for key in _execution(node)}
     kept = []
     for taint in node.spec.taints:
         identity = (taint.key, taint.effect)
@@ -90,6 +102,11 @@ def taints(node: Node, now: float) -> list[Taint] | None:
     stamp = clocks.rfc3339(now)
     added = [Taint(key=key, effect=effect, time_added=stamp) for key, effect in sorted(wanted)]
     return kept + added
+
+
+def is_evicted(node: Node) -> bool:
+    """Does the node have a taint of ours that evicts?"""
+    return any(t.effect == "NoExecute" and t.key in _EXECUTION_KEYS for t in node.spec.taints)
 
 
 def _is_ours(taint: Taint) -> bool:
@@ -138,14 +155,15 @@ def evict_at(
 
 def _stays_s(tolerations: Sequence[Toleration], taint: Taint) -> int | None:
     """Seconds a taint is tolerated, None for ever."""
-    matching = [t for t in tolerations if _tolerates(t, taint)]
+    matching = [t for t in tolerations if tolerates(t, taint)]
     if not matching:
         return DEFAULT_TOLERATION_S if taint.key in _EXECUTION_KEYS else 0
     limits = [t.toleration_seconds for t in matching if t.toleration_seconds is not None]
     return min(limits) if limits else None
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Does this toleration accept this taint?"""
     if toleration.effect not in ("", taint.effect):
         return False
     if toleration.key not in ("", taint.key):

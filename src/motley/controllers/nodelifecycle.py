@@ -1,7 +1,9 @@
 """Node lifecycle: notices nodes that fell silent and marks them, so that work moves away.
 
 Renewals arrive by the hundred per second in a large cluster, so a lease's change only updates a
-time stamp; a node is looked at when its object changes and once per grace period.
+time stamp; a node is looked at when its object changes and once per grace period. The taint that
+evicts is given to one node after the other (see `zones`). Where the operator wants it, a node that
+stays silent for very long is deleted; its agent registers it anew when it comes back.
 """
 
 from typing import Any
@@ -12,9 +14,10 @@ from motley.api import status
 from motley.api.views.base import Key
 from motley.api.views.core import Lease, Node
 from motley.api.views.pod import Pod
+from motley.client.index import by_node_name
 from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
-from motley.controllers import nodehealth
+from motley.controllers import nodehealth, zones
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
 from motley.lib import clock as clocks
@@ -23,6 +26,8 @@ from motley.lib import journal
 log = journal.get(__name__)
 
 LEASE_NAMESPACE = "kube-node-lease"
+# kube-controller-manager's nodeStartupGracePeriod, for a node that has never reported.
+STARTUP_GRACE_S = 60.0
 
 
 class NodeLifecycleController:
@@ -31,23 +36,33 @@ class NodeLifecycleController:
     name = "nodelifecycle"
     workers = 4
 
-    def __init__(self, context: Context, *, grace_s: float = 40.0) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        grace_s: float = 40.0,
+        rates: zones.Rates | None = None,
+        delete_after_s: float = 0.0,
+    ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._recorder = context.recorder.source("node-controller")
         self._grace_s = grace_s
+        self._delete_after_s = delete_after_s  # 0: never
         self.queue: WorkQueue[Key] = WorkQueue(context.clock)
         self._nodes = context.informers.of(Node)
         self._leases = context.informers.of(Lease, LEASE_NAMESPACE)
         self._pods = context.informers.of(Pod)
-        self._pods.add_index("node", by_node)
+        self._pods.add_index("node", by_node_name)
         self._beats: dict[str, nodehealth.Heartbeat] = {}
+        self._zones = zones.Zones(rates)
         self._nodes.add_handler(self._node_changed)
         self._leases.add_handler(self._lease_changed)
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:
             self._beats.pop(change.key.name, None)
+            self._zones.forget(change.object)
             return
         self._observe(change.new)
         self.queue.add(change.key)
@@ -70,13 +85,33 @@ class NodeLifecycleController:
         if node is None or beat is None:
             return None
         silent_s = self._clock.monotonic() - self._heard_until(beat)
-        is_silent = silent_s >= self._grace_s
+        is_new = node.status.condition("Ready") is None
+        grace_s = max(self._grace_s, STARTUP_GRACE_S) if is_new else self._grace_s
+        is_silent = silent_s >= grace_s
+        current = await self._mark_unknown(node) if is_silent else node
+        # A node marked just now waits until those that fell silent with it are marked, too.
+        turn_s = self._turn_s(current) if current is node else 0.1
+        await self._taint(current, execute=turn_s == 0.0)
         if is_silent:
-            node = await self._mark_unknown(node)
-        await self._taint(node)
-        if is_silent:
-            await self._mark_pods(node)
-        return Requeue(max(self._grace_s - silent_s, self._grace_s / 4))
+            await self._mark_pods(current)
+            await self._give_up(current)
+        again_s = max(grace_s - silent_s, self._grace_s / 4)
+        return Requeue(min(turn_s or again_s, again_s))
+
+    def _turn_s(self, node: Node) -> float | None:
+        """Seconds until the node may be tainted so that its pods leave; None: it must not be."""
+        now = self._clock.monotonic()
+        if node.is_ready:
+            self._zones.forget(node)
+            return 0.0
+        if self._zones.observe(self._nodes.items(), now):
+            log.warning("all nodes are lost" if self._zones.is_cut_off else "nodes are back")
+            for other in self._nodes.items():
+                self.queue.add(other.key)
+        if nodehealth.is_evicted(node) and not self._zones.is_cut_off:
+            self._zones.forget(node)
+            return 0.0
+        return self._zones.wait_s(node, now)
 
     def _heard_until(self, beat: nodehealth.Heartbeat) -> float:
         """While the API server was away no node could be heard: that time is not held against
@@ -105,8 +140,23 @@ class NodeLifecycleController:
             subresource="status",
         )
 
-    async def _taint(self, node: Node) -> None:
-        wanted = nodehealth.taints(node, self._clock.now())
+    async def _give_up(self, node: Node) -> None:
+        """Delete a node that has been silent for very long. Not while no node at all is heard: then
+        it is more likely us who are cut off."""
+        lost_s = nodehealth.lost_s(node, self._clock.now())
+        if not self._delete_after_s or lost_s < self._delete_after_s or self._zones.is_cut_off:
+            return
+        name = node.metadata.name
+        log.warning("deleting a node that is lost", node=name, lost_s=round(lost_s))
+        message = f"Deleting node {name} because it has been silent for {lost_s:.0f} seconds"
+        self._recorder.event(node, "Normal", "DeletingNode", message)
+        try:
+            await self._client.delete(Node, name, uid=node.metadata.uid)
+        except status.NotFound:
+            log.debug("node is gone already", node=name)
+
+    async def _taint(self, node: Node, *, execute: bool) -> None:
+        wanted = nodehealth.taints(node, self._clock.now(), execute=execute)
         if wanted is None:
             return
         meta = node.metadata
@@ -146,8 +196,3 @@ class NodeLifecycleController:
         except status.NotFound:
             return
         self._recorder.event(pod, "Warning", "NodeNotReady", "Node is not ready")
-
-
-def by_node(pod: Pod) -> tuple[str, ...]:
-    """Find pods by the node they are bound to."""
-    return (pod.spec.node_name,) if pod.spec.node_name else ()

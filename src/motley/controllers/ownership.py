@@ -74,6 +74,23 @@ def judge(obj: Object, owners: Sequence[Owner], *, has_dependents: bool) -> Deci
     return Decision(Verdict.DELETE)
 
 
+def is_in_circle(owners: Sequence[Owner], dependents: Sequence[Object]) -> bool:
+    """Does the object stand between an owner and a dependent that both wait for it to go?
+
+    May be said of an object in no circle; then its owner goes a little before it.
+    """
+    waits = any(o.fate is Fate.WAITING for o in owners)
+    solid = any(o.fate is Fate.SOLID for o in owners)
+    return waits and not solid and any(is_deleting_dependents(d) for d in dependents)
+
+
+def unblocked(old: Object, new: Object) -> set[str]:
+    """Uids of the owners that this object held up before and does not any more."""
+    before = {r.uid for r in old.metadata.owner_references if r.block_owner_deletion}
+    after = {r.uid for r in new.metadata.owner_references if r.block_owner_deletion}
+    return before - after
+
+
 def is_blocking(dependent: Object, owner: Object) -> bool:
     """Must this dependent be gone before its owner may go?"""
     return any(

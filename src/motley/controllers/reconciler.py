@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from motley.api import status
 from motley.client.workqueue import Closed, WorkQueue
+from motley.controllers.metrics import Meters, NoMeters
 from motley.lib import journal
 
 log = journal.get(__name__)
@@ -40,26 +41,36 @@ class Reconciler(Protocol[K]):
         Raising retries with back-off; `Terminal` does not retry."""
 
 
-async def work(reconciler: Reconciler[Any], queue: WorkQueue[Any], workers: int) -> None:
+_UNCOUNTED: Meters = NoMeters()
+
+
+async def work(
+    reconciler: Reconciler[Any],
+    queue: WorkQueue[Any],
+    workers: int,
+    meters: Meters = _UNCOUNTED,
+) -> None:
     """Reconcile keys with `workers` tasks until the queue is closed and drained."""
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
-            group.create_task(_worker(reconciler, queue))
+            group.create_task(_worker(reconciler, queue, meters))
 
 
-async def _worker(reconciler: Reconciler[Any], queue: WorkQueue[Any]) -> None:
+async def _worker(reconciler: Reconciler[Any], queue: WorkQueue[Any], meters: Meters) -> None:
     while True:
         try:
             key = await queue.get()
         except Closed:
             return
         try:
-            await _step(reconciler, queue, key)
+            if not await _step(reconciler, queue, key):
+                meters.failed(reconciler.name)
         finally:
             queue.done(key)
 
 
-async def _step(reconciler: Reconciler[Any], queue: WorkQueue[Any], key: Any) -> None:
+async def _step(reconciler: Reconciler[Any], queue: WorkQueue[Any], key: Any) -> bool:
+    """Whether it went well."""
     try:
         again = await reconciler.reconcile(key)
     except Terminal as error:
@@ -79,3 +90,5 @@ async def _step(reconciler: Reconciler[Any], queue: WorkQueue[Any], key: Any) ->
         queue.forget(key)
         if again is not None:
             queue.add_after(key, again.after_s)
+        return True
+    return False

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cmp_to_key
 from typing import Any
 
 from motley.api.views.pod import Pod
-from motley.controllers.workload import ReplicaSet, controller_reference
+from motley.controllers.workload import Replicated, controller_reference
 from motley.lib import clock as clocks
 
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -27,42 +28,79 @@ def available_in_s(pod: Pod, min_ready_s: int, now: float) -> float | None:
     return max(0.0, clocks.parse_rfc3339(ready.last_transition_time) + min_ready_s - now)
 
 
-def to_delete(pods: Sequence[Pod], count: int, related: Iterable[Pod]) -> list[Pod]:
+def to_delete(
+    pods: Sequence[Pod], count: int, related: Iterable[Pod], now: float | None = None
+) -> list[Pod]:
     """The `count` pods whose loss hurts least, in Kubernetes' order.
 
     `related` are the pods of all ReplicaSets of the same owner: a node that runs many of them can
-    spare one more easily.
+    spare one more easily. With `now` ages are compared roughly, as ReplicaSets do; without it
+    exactly, as Jobs do.
     """
     per_node = Counter(pod.spec.node_name for pod in related if is_active(pod))
 
     def rank(pod: Pod) -> tuple[Any, ...]:
-        ready = pod.status.condition("Ready")
-        since = (ready.last_transition_time or "") if pod.is_ready and ready else ""
-        restarts = max((s.restart_count for s in pod.status.container_statuses), default=0)
         return (
             bool(pod.spec.node_name),
             _PHASE_RANK.get(pod.status.phase, 1),
             pod.is_ready,
             _cost(pod),
             -per_node[pod.spec.node_name],
-            _Newest(since),
-            -restarts,
-            _Newest(pod.metadata.creation_timestamp or ""),
-            pod.metadata.name,
         )
 
-    return sorted(pods, key=rank)[:count]
+    def compare(one: Pod, other: Pod) -> int:
+        """Below 0 when the first one should go first."""
+        first, second = rank(one), rank(other)
+        if first != second:
+            return -1 if first < second else 1
+        if one.is_ready and (younger := _younger(_ready_at(one), _ready_at(other), now)):
+            return younger if younger != _SAME_AGE else _by_uid(one, other)
+        if _restarts(one) != _restarts(other):
+            return _restarts(other) - _restarts(one)
+        made = (one.metadata.creation_timestamp or "", other.metadata.creation_timestamp or "")
+        if younger := _younger(*made, now):
+            return younger if younger != _SAME_AGE else _by_uid(one, other)
+        return _by_uid(one, other)
+
+    return sorted(pods, key=cmp_to_key(compare))[:count]
 
 
-class _Newest(str):
-    """A timestamp that sorts later ones first; an unknown one counts as newest."""
+_SAME_AGE = 1000
 
-    __slots__ = ()
 
-    def __lt__(self, other: str) -> bool:
-        if not self or not other:
-            return not self and bool(other)
-        return str.__gt__(self, other)
+def _younger(one: str, other: str, now: float | None) -> int:
+    """Compare two times, later ones first and an unknown one before all: 0 when they are equal.
+
+    With `now` ages count by their power of two, so that among old pods of about the same age chance
+    decides (`_SAME_AGE`) and not the order in which zones were filled.
+    """
+    if one == other:
+        return 0
+    if not one or not other:
+        return -1 if not one else 1
+    if now is None:
+        return -1 if one > other else 1
+    return _magnitude(now, one) - _magnitude(now, other) or _SAME_AGE
+
+
+def _magnitude(now: float, then: str) -> int:
+    age_ns = int((now - clocks.parse_rfc3339(then)) * 1e9)
+    return age_ns.bit_length() - 1 if age_ns > 0 else -1
+
+
+def _ready_at(pod: Pod) -> str:
+    ready = pod.status.condition("Ready")
+    return (ready.last_transition_time or "") if ready else ""
+
+
+def _restarts(pod: Pod) -> int:
+    return max((s.restart_count for s in pod.status.container_statuses), default=0)
+
+
+def _by_uid(one: Pod, other: Pod) -> int:
+    first = (one.metadata.uid, one.metadata.name)
+    second = (other.metadata.uid, other.metadata.name)
+    return (first > second) - (first < second)
 
 
 def _cost(pod: Pod) -> int:
@@ -82,7 +120,7 @@ def slow_start(count: int) -> Iterable[int]:
         size *= 2
 
 
-def pod_document(rs: ReplicaSet) -> dict[str, Any]:
+def pod_document(rs: Replicated) -> dict[str, Any]:
     """A pod of this ReplicaSet, to be created."""
     template = rs.spec.template
     meta = template.get("metadata") or {}
@@ -95,7 +133,7 @@ def pod_document(rs: ReplicaSet) -> dict[str, Any]:
 
 
 def status_document(
-    rs: ReplicaSet, pods: Sequence[Pod], now: float, failure: dict[str, str] | None
+    rs: Replicated, pods: Sequence[Pod], now: float, failure: dict[str, str] | None
 ) -> dict[str, Any]:
     """The ReplicaSet's status for these active pods."""
     wanted = (rs.spec.template.get("metadata") or {}).get("labels") or {}

@@ -1,4 +1,4 @@
-"""ReplicaSet: keeps as many pods of a template as asked for.
+"""ReplicaSet: keeps as many pods of a template as asked for. (ReplicationController does, too.)
 
 Pods are found through owner references (by index) and through labels (for adoption). Decisions
 are made in `replicas` and `claim`; own writes are seen at once through `written`, so that a
@@ -7,7 +7,8 @@ lagging watch never makes it create or delete twice.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from motley.api import status
 from motley.api.selectors import Selector
@@ -16,10 +17,10 @@ from motley.api.views.pod import Pod
 from motley.client.index import by_controller_uid, by_namespace
 from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
-from motley.controllers import claim, replicas
+from motley.controllers import batches, claim, replicas
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
-from motley.controllers.workload import ReplicaSet, condition
+from motley.controllers.workload import ReplicaSet, Replicated, condition
 from motley.controllers.written import Written
 from motley.lib import clock as clocks
 from motley.lib import journal
@@ -34,18 +35,20 @@ class ReplicaSetController:
 
     name = "replicaset"
     workers = 5
+    kind: ClassVar[type[Replicated]] = ReplicaSet
+    source = "replicaset-controller"
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._clock = context.clock
-        self._recorder = context.recorder.source("replicaset-controller")
+        self._recorder = context.recorder.source(self.source)
         self.queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self._sets = context.informers.of(ReplicaSet)
+        self._sets = context.informers.of(self.kind)
         self._pods = context.informers.of(Pod)
         self._sets.add_index("namespace", by_namespace)
         self._sets.add_index("controller", by_controller_uid)
         self._pods.add_index("controller", by_controller_uid)
-        self._pods.add_index("orphan", _orphan_namespace)
+        self._pods.add_index("orphan", claim.orphan_namespace)
         self._written: Written[Pod] = Written(self._pods, context.clock)
         self._sets.add_handler(lambda change: self.queue.add(change.key))
         self._pods.add_handler(self._pod_changed)
@@ -58,14 +61,14 @@ class ReplicaSetController:
             if owner is None:
                 if change.new is not None:
                     self._enqueue_adopters(pod)
-            elif owner.kind == ReplicaSet.KIND:
+            elif owner.kind == self.kind.KIND:
                 self.queue.add(Key(pod.metadata.namespace, owner.name))
 
     def _enqueue_adopters(self, pod: Pod) -> None:
         if not pod.metadata.labels:
             return
         for rs in self._sets.by_index("namespace", pod.metadata.namespace):
-            if Selector.of(rs.spec.selector).matches(pod.metadata.labels):
+            if selector_of(rs).matches(pod.metadata.labels):
                 self.queue.add(rs.key)
 
     async def reconcile(self, key: Key) -> Requeue | None:
@@ -86,47 +89,39 @@ class ReplicaSetController:
             raise failure
         return self._next_availability(rs, pods)
 
-    def _cached(self, rs: ReplicaSet) -> list[Pod]:
+    def _cached(self, rs: Replicated) -> list[Pod]:
         uid = rs.metadata.uid
         return self._written.over(self._pods.by_index("controller", uid), uid)
 
-    async def _owned(self, rs: ReplicaSet) -> list[Pod]:
+    async def _owned(self, rs: Replicated) -> list[Pod]:
         loose = self._pods.by_index("orphan", rs.metadata.namespace)
-        claims = claim.plan(rs, Selector.of(rs.spec.selector), [*self._cached(rs), *loose])
+        claims = claim.plan(rs, selector_of(rs), [*self._cached(rs), *loose])
         return await claim.perform(
             self._client, rs, claims, may_adopt=lambda: claim.is_alive(self._client, rs)
         )
 
-    async def _scale(self, rs: ReplicaSet, pods: list[Pod]) -> list[Pod]:
+    async def _scale(self, rs: Replicated, pods: list[Pod]) -> list[Pod]:
         missing = rs.spec.replicas - len(pods)
         if missing > 0:
             return pods + await self._create(rs, min(missing, _BURST))
         if missing < 0:
-            chosen = replicas.to_delete(pods, min(-missing, _BURST), self._related(rs))
+            count, now = min(-missing, _BURST), self._clock.now()
+            chosen = replicas.to_delete(pods, count, self._related(rs), now)
             await self._delete(rs, chosen)
             gone = {pod.metadata.uid for pod in chosen}
             return [pod for pod in pods if pod.metadata.uid not in gone]
         return pods
 
-    def _related(self, rs: ReplicaSet) -> list[Pod]:
+    def _related(self, rs: Replicated) -> list[Pod]:
         owner = rs.metadata.controller()
         family = self._sets.by_index("controller", owner.uid) if owner else [rs]
         return [pod for member in family for pod in self._cached(member)]
 
-    async def _create(self, rs: ReplicaSet, count: int) -> list[Pod]:
+    async def _create(self, rs: Replicated, count: int) -> list[Pod]:
         document = replicas.pod_document(rs)
-        created: list[Pod] = []
-        for batch in replicas.slow_start(count):
-            results = await asyncio.gather(
-                *(self._create_one(rs, document) for _ in range(batch)), return_exceptions=True
-            )
-            created += [r for r in results if isinstance(r, Pod)]
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
-        return created
+        return await batches.perform([partial(self._create_one, rs, document)] * count)
 
-    async def _create_one(self, rs: ReplicaSet, document: dict[str, Any]) -> Pod:
+    async def _create_one(self, rs: Replicated, document: dict[str, Any]) -> Pod:
         try:
             pod = await self._client.create(Pod, document)
         except status.ApiError as error:
@@ -136,7 +131,7 @@ class ReplicaSetController:
         self._recorder.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
         return pod
 
-    async def _delete(self, rs: ReplicaSet, pods: Sequence[Pod]) -> None:
+    async def _delete(self, rs: Replicated, pods: Sequence[Pod]) -> None:
         results = await asyncio.gather(
             *(self._delete_one(rs, pod) for pod in pods), return_exceptions=True
         )
@@ -144,7 +139,7 @@ class ReplicaSetController:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _delete_one(self, rs: ReplicaSet, pod: Pod) -> None:
+    async def _delete_one(self, rs: Replicated, pod: Pod) -> None:
         name = pod.metadata.name
         try:
             await self._client.delete(
@@ -161,7 +156,7 @@ class ReplicaSetController:
         self._written.delete(pod)
 
     async def _report(
-        self, rs: ReplicaSet, pods: Sequence[Pod], failure: status.ApiError | None
+        self, rs: Replicated, pods: Sequence[Pod], failure: status.ApiError | None
     ) -> None:
         now = self._clock.now()
         document = replicas.status_document(rs, pods, now, self._failure(rs, pods, failure, now))
@@ -170,7 +165,7 @@ class ReplicaSetController:
         meta = rs.metadata
         try:
             await self._client.patch(
-                ReplicaSet,
+                self.kind,
                 meta.name,
                 meta.namespace,
                 {"metadata": {"uid": meta.uid}, "status": document},
@@ -181,7 +176,7 @@ class ReplicaSetController:
 
     def _failure(
         self,
-        rs: ReplicaSet,
+        rs: Replicated,
         pods: Sequence[Pod],
         failure: status.ApiError | None,
         now: float,
@@ -189,16 +184,25 @@ class ReplicaSetController:
         if failure is None:
             return None
         known = condition(rs.status.conditions, "ReplicaFailure")
-        since = known.last_transition_time if known else None
+        if known is not None:
+            # As first said: the message names a pod that differs at every try, and a status that
+            # changes with every failure would wake us at once instead of after the back-off.
+            return {
+                "type": known.type,
+                "status": known.status,
+                "reason": known.reason,
+                "message": known.message,
+                "lastTransitionTime": known.last_transition_time or clocks.rfc3339(now),
+            }
         return {
             "type": "ReplicaFailure",
             "status": "True",
             "reason": "FailedCreate" if len(pods) < rs.spec.replicas else "FailedDelete",
             "message": failure.message,
-            "lastTransitionTime": since or clocks.rfc3339(now),
+            "lastTransitionTime": clocks.rfc3339(now),
         }
 
-    def _next_availability(self, rs: ReplicaSet, pods: Sequence[Pod]) -> Requeue | None:
+    def _next_availability(self, rs: Replicated, pods: Sequence[Pod]) -> Requeue | None:
         """Time alone makes a ready pod available: come back when the next one is."""
         now = self._clock.now()
         waits = (replicas.available_in_s(pod, rs.spec.min_ready_seconds, now) for pod in pods)
@@ -206,11 +210,13 @@ class ReplicaSetController:
         return Requeue(min(pending) + 0.1) if pending else None
 
 
-def _orphan_namespace(pod: Pod) -> tuple[str, ...]:
-    return () if pod.metadata.controller() else (pod.metadata.namespace,)
+def selector_of(rs: Replicated) -> Selector:
+    """Which pods it means: a ReplicationController's selector is a plain map."""
+    selector = rs.spec.selector
+    return Selector.of_map(selector) if isinstance(selector, dict) else Selector.of(selector)
 
 
-def _status_equal(rs: ReplicaSet, document: dict[str, Any]) -> bool:
+def _status_equal(rs: Replicated, document: dict[str, Any]) -> bool:
     now = rs.status
     counts = {
         "replicas": now.replicas,

@@ -12,6 +12,7 @@ from motley.api import quota, scheme, status
 from motley.api.views.base import Key, Object
 from motley.api.views.core import ConfigMap, Service
 from motley.api.views.pod import Pod
+from motley.api.views.storage import PersistentVolumeClaim
 from motley.client.informer import Change
 from motley.client.rest import resource_path
 from motley.client.workqueue import WorkQueue
@@ -20,7 +21,7 @@ from motley.controllers.discovery import Resource
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
 
-# Kinds without a watch here (secrets, claims, custom ones) are counted again this often.
+# Kinds without a watch here (secrets, custom ones) are counted again this often.
 _AGAIN_S = 10.0
 _FINISHED = ("Succeeded", "Failed")
 
@@ -48,6 +49,7 @@ class ResourceQuotaController:
         context.informers.of(Pod).add_handler(self._pod_changed)
         context.informers.of(Service).add_handler(self._changed)
         context.informers.of(ConfigMap).add_handler(self._changed)
+        context.informers.of(PersistentVolumeClaim).add_handler(self._changed)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         new = change.new

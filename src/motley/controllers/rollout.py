@@ -39,14 +39,15 @@ def bounds(deployment: Deployment) -> Bounds:
     rolling = spec.strategy.rolling_update
     surge_raw = rolling.max_surge if rolling else "25%"
     unavailable_raw = rolling.max_unavailable if rolling else "25%"
-    surge = _share(surge_raw, spec.replicas, up=True)
-    unavailable = _share(unavailable_raw, spec.replicas, up=False)
+    surge = share(surge_raw, spec.replicas, up=True)
+    unavailable = share(unavailable_raw, spec.replicas, up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return Bounds(surge, min(unavailable, spec.replicas))
 
 
-def _share(value: int | str, whole: int, *, up: bool) -> int:
+def share(value: int | str, whole: int, *, up: bool) -> int:
+    """A number as it is, a percentage as its part of `whole`, rounded up or down."""
     if isinstance(value, int):
         return value
     if not value.endswith("%"):

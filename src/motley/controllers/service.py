@@ -1,27 +1,48 @@
 """The controllers a cluster runs, wired together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
+from pathlib import Path
 
+from motley.autoscale.calculator import Settings as AutoscalingSettings
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
+from motley.controllers.attributesprotection import VolumeAttributesClassProtectionController
 from motley.controllers.clusterrole_aggregation import ClusterRoleAggregationController
+from motley.controllers.cronjob import CronJobController
+from motley.controllers.csrapproving import CSRApprovingController
+from motley.controllers.csrsigning import CSRCleaningController, CSRSigningController
+from motley.controllers.daemonset import DaemonSetController
 from motley.controllers.deployment import DeploymentController
 from motley.controllers.disruption import DisruptionController
 from motley.controllers.endpointslice import EndpointSliceController
+from motley.controllers.endpointslicemirroring import EndpointSliceMirroringController
+from motley.controllers.endpointsv1 import EndpointsController
+from motley.controllers.ephemeralvolume import EphemeralVolumeController
 from motley.controllers.garbagecollector import GarbageCollector
+from motley.controllers.job import JobController
+from motley.controllers.localpath import LocalPathProvisioner
 from motley.controllers.manager import Context, Controller, Manager
+from motley.controllers.metrics import Meters
 from motley.controllers.namespace import NamespaceController
 from motley.controllers.nodeipam import NodeIPAMController, Ranges
 from motley.controllers.nodelifecycle import NodeLifecycleController
+from motley.controllers.persistentvolume import PersistentVolumeBinder
+from motley.controllers.podautoscaler import HorizontalPodAutoscalerController
 from motley.controllers.podgc import PodGCController
 from motley.controllers.replicaset import ReplicaSetController
+from motley.controllers.replicationcontroller import ReplicationManager
 from motley.controllers.resourcequota import ResourceQuotaController
 from motley.controllers.serviceaccount import ServiceAccountController
+from motley.controllers.servicecidr import ServiceCIDRController
+from motley.controllers.statefulset import StatefulSetController
 from motley.controllers.tainteviction import TaintEvictionController
+from motley.controllers.tokencleaner import TokenCleanerController
+from motley.controllers.ttlafterfinished import TTLAfterFinishedController
 from motley.controllers.volumeprotection import VolumeProtectionController
+from motley.controllers.zones import Rates
 from motley.lib.clock import SYSTEM, Clock
 
 
@@ -32,7 +53,12 @@ class Options:
     pod_cidr: str = "10.244.0.0/16"
     node_prefix: int = 24
     node_monitor_grace_s: float = 40.0
+    eviction_rates: Rates = field(default_factory=Rates)
+    delete_lost_nodes_after_s: float = 0.0  # never
     orphan_quarantine_s: float = 40.0
+    autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+    signing_cert: Path | None = None
+    signing_key: Path | None = None
     leader_elect: bool = True
     controllers: tuple[str, ...] = ("*",)
     """Which to run: names, `*` for all, `-name` for all but this one."""
@@ -41,6 +67,8 @@ class Options:
         """Raises ValueError when the pod network cannot be cut into nodes' parts, or a controller
         is not known."""
         Ranges(ip_network(self.pod_cidr), self.node_prefix)
+        if bool(self.signing_cert) != bool(self.signing_key):
+            raise ValueError("a signing certificate needs its key, and a key its certificate")
         for name in self.controllers:
             if name != "*" and name.removeprefix("-") not in NAMES:
                 raise ValueError(f"no controller {name!r}: there are {', '.join(NAMES)}")
@@ -52,13 +80,19 @@ class Options:
         return "*" in self.controllers
 
 
-def build(client: Client, options: Options | None = None, *, clock: Clock = SYSTEM) -> Manager:
+def build(
+    client: Client,
+    options: Options | None = None,
+    *,
+    clock: Clock = SYSTEM,
+    meters: Meters | None = None,
+) -> Manager:
     """A manager with the controllers that the options ask for."""
     options = options or Options()
     election = None
     if options.leader_elect:
         election = LeaderElection(client, "kube-controller-manager", clock=clock)
-    manager = Manager(client, clock=clock, election=election)
+    manager = Manager(client, clock=clock, election=election, meters=meters)
     manager.add_all(one for one in _all(options) if options.runs(_name(one)))
     return manager
 
@@ -67,15 +101,38 @@ def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
     return [
         DeploymentController,
         ReplicaSetController,
+        ReplicationManager,
+        StatefulSetController,
+        DaemonSetController,
+        JobController,
+        CronJobController,
+        TTLAfterFinishedController,
+        partial(HorizontalPodAutoscalerController, settings=options.autoscaling),
         EndpointSliceController,
+        EndpointSliceMirroringController,
+        EndpointsController,
         NamespaceController,
         GarbageCollector,
         ServiceAccountController,
+        TokenCleanerController,
+        ServiceCIDRController,
         ClusterRoleAggregationController,
+        CSRApprovingController,
+        partial(CSRSigningController, certificate=options.signing_cert, key=options.signing_key),
+        CSRCleaningController,
         DisruptionController,
         ResourceQuotaController,
+        PersistentVolumeBinder,
+        LocalPathProvisioner,
+        EphemeralVolumeController,
         VolumeProtectionController,
-        partial(NodeLifecycleController, grace_s=options.node_monitor_grace_s),
+        VolumeAttributesClassProtectionController,
+        partial(
+            NodeLifecycleController,
+            grace_s=options.node_monitor_grace_s,
+            rates=options.eviction_rates,
+            delete_after_s=options.delete_lost_nodes_after_s,
+        ),
         TaintEvictionController,
         partial(PodGCController, quarantine_s=options.orphan_quarantine_s),
         partial(NodeIPAMController, pod_cidr=options.pod_cidr, node_prefix=options.node_prefix),

@@ -8,12 +8,13 @@ from motley.api import status
 from motley.api.views.base import Key
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
+from motley.client.index import by_node_name
 from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
 from motley.controllers import nodehealth
 from motley.controllers.manager import Context
-from motley.controllers.nodelifecycle import by_node
 from motley.controllers.reconciler import Requeue
+from motley.lib import clock as clocks
 from motley.lib import journal
 
 log = journal.get(__name__)
@@ -32,7 +33,7 @@ class TaintEvictionController:
         self.queue: WorkQueue[Key] = WorkQueue(context.clock)
         self._nodes = context.informers.of(Node)
         self._pods = context.informers.of(Pod)
-        self._pods.add_index("node", by_node)
+        self._pods.add_index("node", by_node_name)
         self._nodes.add_handler(self._node_changed)
         self._pods.add_handler(self._pod_changed)
 
@@ -72,7 +73,23 @@ class TaintEvictionController:
         self._recorder.event(pod, "Normal", "TaintManagerEviction", message)
         log.info("evicting pod", pod=key, node=node.metadata.name)
         try:
+            await self._explain(pod)
             await self._client.delete(Pod, key.name, key.namespace, uid=pod.metadata.uid)
         except (status.NotFound, status.Conflict):
             pass  # gone already, or another pod has its name
         return None
+
+    async def _explain(self, pod: Pod) -> None:
+        """Say in the pod's status why it ends: a Job's failure policy asks for that."""
+        change = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": clocks.rfc3339(self._clock.now()),
+        }
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [change]}}
+        await self._client.patch(
+            Pod, meta.name, meta.namespace, body, type="strategic", subresource="status"
+        )

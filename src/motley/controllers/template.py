@@ -22,7 +22,7 @@ from motley.controllers.workload import (
 )
 
 # No vowels and no look-alikes: a hash in a name never spells a word (Kubernetes' alphabet).
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 # Annotations that belong to the Deployment alone.
 _NOT_COPIED = frozenset(
     {
@@ -50,7 +50,7 @@ def hash_of(template: dict[str, Any], collisions: int = 0) -> str:
     """Ten characters that stand for the template; `collisions` makes another ten of the same."""
     data = msgspec.json.encode(bare(template), order="deterministic")
     digest = hashlib.sha256(data + (str(collisions).encode() if collisions else b"")).digest()
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:10])
 
 
 def is_current(rs: ReplicaSet, deployment: Deployment) -> bool:

@@ -4,13 +4,12 @@ Admission gives both a finalizer when they are made; this controller takes it of
 being deleted once nobody uses it.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from motley.api import status
-from motley.api.views.base import Key, Object, View
+from motley.api import status, storage
+from motley.api.views.base import Key, Object
 from motley.api.views.pod import Pod
+from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim
 from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
 from motley.controllers.manager import Context
@@ -19,29 +18,6 @@ from motley.controllers.reconciler import Requeue
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER = "kubernetes.io/pv-protection"
 _FINISHED = ("Succeeded", "Failed")
-
-
-class _Phase(View):
-    phase: str = ""
-
-
-class Claim(Object):
-    """A PersistentVolumeClaim's metadata."""
-
-    API_VERSION: ClassVar[str] = "v1"
-    KIND: ClassVar[str] = "PersistentVolumeClaim"
-    PLURAL: ClassVar[str] = "persistentvolumeclaims"
-
-
-class Volume(Object):
-    """A PersistentVolume's metadata, and whether it is bound."""
-
-    API_VERSION: ClassVar[str] = "v1"
-    KIND: ClassVar[str] = "PersistentVolume"
-    PLURAL: ClassVar[str] = "persistentvolumes"
-    NAMESPACED: ClassVar[bool] = False
-
-    status: _Phase = msgspec.field(default_factory=_Phase)
 
 
 class Protected(NamedTuple):
@@ -55,11 +31,7 @@ def claims_of(pod: Pod) -> set[Key]:
     """The claims a pod uses; one that has ended uses none."""
     if pod.status.phase in _FINISHED:
         return set()
-    return {
-        Key(pod.metadata.namespace, volume.persistent_volume_claim.claim_name)
-        for volume in pod.spec.volumes
-        if volume.persistent_volume_claim is not None
-    }
+    return {Key(pod.metadata.namespace, name) for name in storage.claims_of(pod).values()}
 
 
 class VolumeProtectionController:
@@ -72,8 +44,8 @@ class VolumeProtectionController:
         self._client = context.client
         self.queue: WorkQueue[Protected] = WorkQueue(context.clock)
         self._pods = context.informers.of(Pod)
-        self._claims = context.informers.of(Claim)
-        self._volumes = context.informers.of(Volume)
+        self._claims = context.informers.of(PersistentVolumeClaim)
+        self._volumes = context.informers.of(PersistentVolume)
         self._pods.add_handler(self._pod_changed)
         self._claims.add_handler(lambda c: self.queue.add(Protected("claim", c.key)))
         self._volumes.add_handler(lambda c: self.queue.add(Protected("volume", c.key)))

@@ -4,12 +4,13 @@ The shared views know only the template's fields that components act on. These c
 templates, so they keep them as plain documents and lose nothing.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 from motley.api.views.apps import DeploymentStatus, DeploymentStrategy, ReplicaSetStatus
 from motley.api.views.base import Condition, LabelSelector, Object, OwnerReference, View
+from motley.api.views.workloads import ReplicationController
 
 POD_TEMPLATE_HASH = "pod-template-hash"
 
@@ -32,6 +33,10 @@ class ReplicaSet(Object):
 
     spec: ReplicaSetSpec = msgspec.field(default_factory=ReplicaSetSpec)
     status: ReplicaSetStatus = msgspec.field(default_factory=ReplicaSetStatus)
+
+
+# Both keep a number of equal pods, and differ in how they select them.
+Replicated: TypeAlias = ReplicaSet | ReplicationController
 
 
 class DeploymentSpec(View):

@@ -1,4 +1,4 @@
-"""The agent's HTTPS server: logs, exec, attach, port-forward, health.
+"""The agent's HTTPS server: logs, exec, attach, port-forward, resource use, health.
 
 Only the API server (and administrators) may ask: a client certificate of the cluster's CA is
 required, and its name must be one of theirs. Everyone else comes through the API server.
@@ -18,7 +18,7 @@ from aiohttp import web
 from motley.api.views.base import Key
 from motley.lib import journal
 from motley.lib.clock import Clock, parse_rfc3339
-from motley.node import logs, streaming
+from motley.node import logs, stats, streaming
 from motley.node.cri.errors import RuntimeFailure, RuntimeNotFound
 from motley.node.cri.runtime import Runtime
 from motley.node.model import RuntimeContainer, State
@@ -89,6 +89,7 @@ class Server:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/pods", self._pods)
+        app.router.add_get("/metrics/resource", self._usage)
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         for method in ("GET", "POST"):
             app.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._exec)
@@ -123,6 +124,15 @@ class Server:
         ]
         body = msgspec.json.encode({"apiVersion": "v1", "kind": "PodList", "items": items})
         return web.Response(body=body, content_type="application/json")
+
+    async def _usage(self, request: web.Request) -> web.Response:
+        usages = await self._runtime.container_usage()
+        containers = await self._runtime.list_containers()
+        pods = {w.uid: w.pod.key for w in self._workers() if w.pod is not None}
+        text = stats.exposition(
+            stats.samples(pods, containers, usages), stats.machine(self._clock.now())
+        )
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     # -- finding
 

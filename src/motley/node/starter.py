@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from motley.api.status import ApiError
 from motley.api.views.core import Secret
 from motley.api.views.pod import Container, Pod
 from motley.lib import journal
@@ -21,6 +22,8 @@ from motley.node.environment import ConfigError
 from motley.node.images import ImageError
 from motley.node.model import Notes, RuntimeSandbox, StartFailure, Waiting
 from motley.node.pods import RunSandbox, StartContainer
+from motley.node.volumes import claims
+from motley.node.volumes.claims import ClaimError
 from motley.node.volumes.podvolumes import VolumeError
 
 log = journal.get(__name__)
@@ -67,6 +70,7 @@ class Starter:
             return True
         context = self._context
         try:
+            claimed = await claims.resolve(context.client, pod, context.settings.name)
             await context.objects.use(pod)
             await asyncio.to_thread(
                 context.volumes.setup,
@@ -74,8 +78,9 @@ class Starter:
                 context.objects.lookup(pod.metadata.namespace, pod.metadata.uid),
                 context.facts(pod, ips),
                 context.resources.allocatable,
+                claimed,
             )
-        except VolumeError as error:
+        except (ClaimError, VolumeError, ApiError) as error:
             self._warn(pod, "FailedMount", f"MountVolume.SetUp failed for {error}")
             self._notes.sandbox = Waiting("FailedMount", str(error), self._now() + RETRY_S)
             return False

@@ -10,16 +10,19 @@ the scheduler stops first.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from motley.api.views.base import Key, Object
 from motley.api.views.pod import Pod
 from motley.client.rest import Client
 from motley.lib import journal
-from motley.scheduler.contract import SKIP, PluginError, PodInfo, Wait
+from motley.scheduler.contract import SKIP, PluginError, PodInfo, Wait, WaitsBeforeBinding
 from motley.scheduler.profiles import Profile
 from motley.scheduler.waiting import PermitRefused, Waiting
 
 log = journal.get(__name__)
+
+T = TypeVar("T", bound=Object)
 
 IN_FLIGHT = 48
 BIND_TIMEOUT_S = 30.0
@@ -58,6 +61,10 @@ class PodWriter:
         """Change the pod by strategic merge patch."""
         await self._client.patch(Pod, pod.key.name, pod.key.namespace, dict(body), type="strategic")
 
+    async def patch(self, cls: type[T], key: Key, body: Mapping[str, Any]) -> T:
+        """Change any object by merge patch."""
+        return await self._client.patch(cls, key.name, key.namespace, dict(body))
+
 
 class Binder:
     """Binds pods concurrently, inside the task group it is given."""
@@ -94,6 +101,7 @@ class Binder:
             try:
                 if wait is not None:
                     await self._wait(pod, wait)
+                await self._patiently(profile, pod, node)
                 async with asyncio.timeout(BIND_TIMEOUT_S):
                     await self._bind(profile, pod, node)
             finally:
@@ -118,9 +126,22 @@ class Binder:
         if reason:
             raise PermitRefused(reason)
 
+    async def _patiently(self, profile: Profile, pod: PodInfo, node: str) -> None:
+        """Run first what may wait long, outside the slots: others can be bound meanwhile."""
+        for plugin in profile.pre_bind:
+            if not isinstance(plugin, WaitsBeforeBinding) or not plugin.waits_s(pod):
+                continue
+            self._slots.release()
+            try:
+                async with asyncio.timeout(plugin.waits_s(pod)):
+                    await plugin.pre_bind(pod, node, self._writer)
+            finally:
+                await self._slots.acquire()
+
     async def _bind(self, profile: Profile, pod: PodInfo, node: str) -> None:
         for plugin in profile.pre_bind:
-            await plugin.pre_bind(pod, node, self._writer)
+            if not isinstance(plugin, WaitsBeforeBinding):
+                await plugin.pre_bind(pod, node, self._writer)
         for plugin in profile.bind:
             if await plugin.bind(pod, node, self._writer) is not SKIP:
                 return

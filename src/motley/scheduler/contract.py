@@ -22,16 +22,20 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
+from motley.api.views.base import Key, Object
 from motley.api.views.core import Node
+from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from motley.lib.clock import Clock
 from motley.scheduler.columns import Columns, Mask, Scores
 from motley.scheduler.images import ImageArchitectures
 from motley.scheduler.podinfo import PodInfo
+from motley.scheduler.volumes import Volumes
 from motley.scheduler.waiting import Waiting
 
 __all__ = ["Columns", "Mask", "PodInfo", "Scores"]
 
 MAX_SCORE = 100.0
+T = TypeVar("T", bound=Object)
 
 
 # -- what happens in the cluster ------------------------------------------------------------
@@ -106,6 +110,27 @@ class ImageMapChanged(ClusterEvent):
     """It is now known, or known otherwise, which platforms some image is built for."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimChanged(ClusterEvent):
+    """A PersistentVolumeClaim is new, or another."""
+
+    claim: PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChanged(ClusterEvent):
+    """A PersistentVolume is new, or another."""
+
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClassChanged(ClusterEvent):
+    """A StorageClass is new, or another."""
+
+    storage_class: StorageClass
+
+
 Events: TypeAlias = tuple[type[ClusterEvent], ...]
 
 
@@ -146,6 +171,9 @@ class Api(Protocol):
     async def patch_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
         """Strategic merge patch of the pod. Raises ApiError."""
 
+    async def patch(self, cls: type[T], key: Key, body: Mapping[str, Any]) -> T:
+        """Merge patch of any object; the answer is the object as it is now. Raises ApiError."""
+
 
 @dataclass(frozen=True)
 class Handle:
@@ -155,6 +183,7 @@ class Handle:
     clock: Clock
     images: ImageArchitectures
     waiting: Waiting = field(default_factory=Waiting)
+    volumes: Volumes = field(default_factory=Volumes)
 
 
 class NoArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -330,6 +359,14 @@ class PreBindPlugin(Protocol):
 
     async def pre_bind(self, pod: PodInfo, node: str, api: Api) -> None:
         """Raising fails the binding: the pod is rolled back and queued again."""
+
+
+@runtime_checkable
+class WaitsBeforeBinding(PreBindPlugin, Protocol):
+    """A PreBind plugin that may wait long for others (volumes); it takes up no slot meanwhile."""
+
+    def waits_s(self, pod: PodInfo) -> float:
+        """How long `pre_bind` of this pod may take; 0: it does not wait."""
 
 
 @runtime_checkable

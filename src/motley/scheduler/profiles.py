@@ -33,6 +33,7 @@ DEFAULT_PLUGINS: Mapping[str, int] = {
     "Hicev1": 0,
     "NodePorts": 0,
     "NodeResourcesFit": 1,
+    "VolumeBinding": 0,
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
     "DefaultBinder": 0,
@@ -46,7 +47,7 @@ FOREIGN_PLUGINS = frozenset(
         "GCEPDLimits", "InterPodAffinity", "NodeLabel", "NodePreferAvoidPods",
         "NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "NodeVolumeLimits",
         "PodTopologySpread", "RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity",
-        "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+        "VolumeRestrictions", "VolumeZone",
     }
 )  # fmt: skip
 

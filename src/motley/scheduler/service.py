@@ -10,10 +10,12 @@ pod is bound or it is not.
 
 import asyncio
 from collections import deque
+from typing import Any
 
 from motley.api import status
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
+from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from motley.client.events import Recorder
 from motley.client.informer import Change, Informer
 from motley.client.lease import LeaderElection
@@ -30,6 +32,7 @@ from motley.scheduler.decisions import Decision
 from motley.scheduler.images import ImageArchitectures, ImageTable
 from motley.scheduler.metrics import Meter, NoMeter
 from motley.scheduler.plugins.registry import PLUGINS, Registry
+from motley.scheduler.plugins.volume_binding import VolumeBinding
 from motley.scheduler.podinfo import PodInfos, identity
 from motley.scheduler.profiles import Configuration, Profile
 from motley.scheduler.queue import Queue, QueuedPod
@@ -60,6 +63,7 @@ class Scheduler:
         self.nodes = Columns()
         handle = Handle(self.nodes, clock, images or ImageTable())
         self._waiting = handle.waiting
+        self._volumes = handle.volumes
         self.profiles = profiles.build(configuration, handle, registry)
         self.queue = Queue(
             self.profiles,
@@ -77,6 +81,7 @@ class Scheduler:
         self._infos = PodInfos()
         self._pod_informer = Informer(client, Pod, clock=clock)
         self._node_informer = Informer(client, Node, clock=clock)
+        self._storage = self._storage_informers()
         # `kubectl describe` then says which scheduler it was.
         self._recorders = {name: Recorder(client, name, clock=clock) for name in self.profiles}
         self._conditions = ConditionWriter(client, clock=clock)
@@ -89,7 +94,11 @@ class Scheduler:
     @property
     def ready(self) -> bool:
         """Is the cluster known?"""
-        return self._pod_informer.has_synced and self._node_informer.has_synced
+        return all(informer.has_synced for informer in self._informers)
+
+    @property
+    def _informers(self) -> list[Informer[Any]]:
+        return [self._node_informer, self._pod_informer, *self._storage]
 
     async def run(self, election: LeaderElection | None = None) -> None:
         """Follow the cluster and schedule, with an election only while leading.
@@ -97,8 +106,8 @@ class Scheduler:
         Until cancelled; raises LostLeadership.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._node_informer.run())
-            group.create_task(self._pod_informer.run())
+            for informer in self._informers:
+                group.create_task(informer.run())
             for recorder in self._recorders.values():
                 group.create_task(recorder.run())
             group.create_task(self._conditions.run())
@@ -109,8 +118,8 @@ class Scheduler:
 
     async def schedule(self) -> None:
         """Decide and bind until cancelled."""
-        await self._node_informer.synced()
-        await self._pod_informer.synced()
+        for informer in self._informers:
+            await informer.synced()
         log.info("scheduling", nodes=self.nodes.count, pending=len(self.queue))
         async with asyncio.TaskGroup() as group:
             binder = Binder(group, PodWriter(self._client), self, waiting=self._waiting)
@@ -258,6 +267,33 @@ class Scheduler:
             return
         for event in _node_events(difference, change.new):
             self._happened(event)
+
+    def _storage_informers(self) -> list[Informer[Any]]:
+        """Who decides about no volumes needs no right to read them."""
+        if not any(VolumeBinding.name in profile.plugins for profile in self.profiles.values()):
+            return []
+        claims = Informer(self._client, PersistentVolumeClaim, clock=self._clock)
+        volumes = Informer(self._client, PersistentVolume, clock=self._clock)
+        classes = Informer(self._client, StorageClass, clock=self._clock)
+        claims.add_handler(self._claim_changed)
+        volumes.add_handler(self._volume_changed)
+        classes.add_handler(self._class_changed)
+        return [claims, volumes, classes]
+
+    def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
+        self._volumes.set_claim(change.key, change.new)
+        if change.new is not None:
+            self._happened(contract.ClaimChanged(change.new))
+
+    def _volume_changed(self, change: Change[PersistentVolume]) -> None:
+        self._volumes.set_volume(change.key, change.new)
+        if change.new is not None:
+            self._happened(contract.VolumeChanged(change.new))
+
+    def _class_changed(self, change: Change[StorageClass]) -> None:
+        self._volumes.set_class(change.key, change.new)
+        if change.new is not None:
+            self._happened(contract.StorageClassChanged(change.new))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new

@@ -5,7 +5,9 @@ import pytest
 import yaml
 
 from motley.client import kubeconfig
-from motley.client.kubeconfig import ConfigError
+from motley.client.kubeconfig import ConfigError, Impersonation
+
+EXEC = "client.authentication.k8s.io/v1"
 
 
 def write(tmp_path, *, cluster=None, user=None, context=None, current="c"):
@@ -61,7 +63,14 @@ def test_tokens_namespace_and_other_contexts(tmp_path):
         ({"cluster": {"server": ""}}, "has no server"),
         ({"cluster": {"certificate-authority": "absent"}}, "No such file"),
         ({"cluster": {"certificate-authority-data": "%%%"}}, "not base64"),
-        ({"user": {"exec": {"command": "x"}}}, "plugins not supported"),
+        ({"user": {"exec": {"command": "x"}}}, "exec.apiVersion is None"),
+        ({"user": {"exec": {"apiVersion": EXEC}}}, "exec has no command"),
+        ({"user": {"exec": "x"}}, "exec is not a mapping"),
+        (
+            {"user": {"exec": {"apiVersion": EXEC, "command": "x", "interactiveMode": "Always"}}},
+            "needs a terminal",
+        ),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, "auth-provider is gone"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, change, message):
@@ -117,3 +126,56 @@ def test_a_bad_authority_or_pair_is_a_config_error():
         kubeconfig.Config(server="https://h", ca=b"nonsense").ssl_context()
     with pytest.raises(ConfigError, match="client certificate"):
         kubeconfig.Config(server="https://h", client_cert=b"x", client_key=b"y").ssl_context()
+
+
+def test_several_files_are_one_and_the_first_to_say_something_wins(tmp_path, monkeypatch):
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.mkdir()
+    second.mkdir()
+    (second / "ca.crt").write_text("of the second")
+    one = yaml.safe_load(write(first, current="c2", user={"token": "first"}).read_text())
+    del one["clusters"]
+    (first / "config").write_text(yaml.safe_dump(one))
+    path = write(second, user={"token": "second"}, cluster={"certificate-authority": "ca.crt"})
+    two = yaml.safe_load(path.read_text())
+    two["contexts"].append({"name": "c2", "context": {"cluster": "k", "user": "u"}})
+    path.write_text(yaml.safe_dump(two))
+    absent = tmp_path / "absent"
+    monkeypatch.setenv("KUBECONFIG", f"{absent}:{first / 'config'}:{path}")
+    config = kubeconfig.load()
+    assert (config.token, config.ca) == ("first", b"of the second")
+
+
+def test_whom_to_act_as_becomes_headers(tmp_path):
+    user = {
+        "as": "jane",
+        "as-groups": ["dev", "ops"],
+        "as-uid": "7",
+        "as-user-extra": {"a/b": ["c"]},
+    }
+    config = kubeconfig.load(write(tmp_path, user=user))
+    assert config.impersonate == Impersonation("jane", ("dev", "ops"), "7", {"a/b": ("c",)})
+    assert config.impersonate.headers() == [
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-a%2Fb", "c"),
+    ]
+
+
+def test_a_plugins_entry_is_read_and_a_path_is_relative_to_the_file(tmp_path):
+    entry = {
+        "apiVersion": EXEC,
+        "command": "bin/login",
+        "args": ["--for", 1],
+        "env": [{"name": "A", "value": "b"}],
+        "provideClusterInfo": True,
+        "installHint": "install it",
+    }
+    found = kubeconfig.load(write(tmp_path, user={"exec": entry})).exec
+    assert found is not None
+    assert (found.command, found.args) == (str(tmp_path / "bin/login"), ("--for", "1"))
+    assert (found.env, found.cluster) == ({"A": "b"}, {"server": "https://h:1/"})
+    entry["command"] = "login"
+    assert kubeconfig.load(write(tmp_path, user={"exec": entry})).exec.command == "login"

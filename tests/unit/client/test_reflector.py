@@ -43,7 +43,9 @@ class Script:
         version, items = answer
         return Listing(metadata=ListMeta(resource_version=str(version)), items=items)
 
-    async def watch(self, resource_version):
+    async def watch(self, resource_version, *, initial_events=False):
+        if initial_events:
+            raise status.BadRequest("sendInitialEvents is not offered here")
         self.watched_from.append(resource_version)
         if not self.watches:
             await asyncio.Event().wait()
@@ -213,3 +215,53 @@ async def test_indexes_follow_every_change(clock):
     assert cache.by_index("color", "red") == []
     cache.add_index("name", lambda o: [o.metadata.name])
     assert len(cache.by_index("name", "a")) == 1
+
+
+class Streaming(Script):
+    """A source whose watches may begin with a list."""
+
+    async def watch(self, resource_version, *, initial_events=False):
+        async for step in Script.watch(self, "initial" if initial_events else resource_version):
+            yield step
+
+
+def whole(version):
+    mark = {"k8s.io/initial-events-end": "true"}
+    metadata = {"resourceVersion": str(version), "annotations": mark}
+    return WatchEvent(type="BOOKMARK", object=ConfigMap.of({"metadata": metadata}))
+
+
+async def stream(watches, clock):
+    source, cache = Streaming([], watches), Cache()
+    log = Log(cache)
+    reflector = Reflector("configmaps", source, cache, clock=clock)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(reflector.run())
+        await clock.sleep(60)
+        running.cancel()
+    return source, cache, log
+
+
+async def test_a_streamed_list_is_announced_when_it_is_whole_and_goes_on_as_a_watch(clock):
+    first = [event("ADDED", "a", 1), event("ADDED", "b", 2), event("MODIFIED", "a", 5)]
+    first += [event("ADDED", "c", 3), event("DELETED", "c", 6), whole(7), event("ADDED", "d", 8)]
+    source, cache, log = await stream([first], clock)
+    assert log.lines == ["+a@5", "+b@2", "+d@8"]
+    assert source.watched_from == ["initial", "8"]
+    assert {key.name for key in cache.objects} == {"a", "b", "d"}
+
+
+async def test_a_streamed_list_that_breaks_off_is_begun_again(clock):
+    broken = [event("ADDED", "a", 1), event("ADDED", "gone", 2)]
+    source, _, log = await stream(
+        [broken, [status.ServiceUnavailable("cut")], [event("ADDED", "a", 1), whole(4)]], clock
+    )
+    assert source.watched_from == ["initial", "initial", "initial", "4"]
+    assert log.lines == ["+a@1"]
+
+
+async def test_a_streamed_list_after_gone_announces_only_the_differences(clock):
+    first = [event("ADDED", "a", 1), event("ADDED", "b", 2), whole(2)]
+    again = [event("ADDED", "a", 9), whole(9)]
+    _, _, log = await stream([[*first, status.Gone("compacted")], again], clock)
+    assert log.lines == ["+a@1", "+b@2", "-b@2", "~a@9"]

@@ -143,7 +143,30 @@ async def test_a_status_becomes_the_error_the_server_raised(client, server, code
 async def test_an_answer_that_is_no_status_still_says_what_happened(client, server):
     server.answers.append(web.Response(status=502, text="bad gateway of a proxy"))
     with pytest.raises(status.ApiError, match="502 bad gateway of a proxy"):
-        await client.get(Pod, "a", "n")
+        await client.create(Pod, pod())
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 504])
+async def test_a_question_that_fails_is_asked_again_but_a_write_is_not(
+    client, server, hurried, code
+):
+    server.answers += [web.Response(status=code), web.json_response(pod())]
+    assert (await client.get(Pod, "a", "n")).metadata.name == "a"
+    assert len(hurried.slept) == 1
+    server.answers = [web.Response(status=code)]
+    with pytest.raises(status.ApiError):
+        await client.create(Pod, pod())
+
+
+async def test_an_apply_names_its_manager_and_its_fields(client, server):
+    server.answers.append(web.json_response(pod()))
+    body = {"metadata": {"name": "a", "namespace": "n", "labels": {"x": "y"}}}
+    await client.apply(Pod, body, field_manager="me", force=True)
+    request, sent = server.last
+    assert (request.method, request.path) == ("PATCH", "/api/v1/namespaces/n/pods/a")
+    assert dict(request.query) == {"fieldManager": "me", "force": "true"}
+    assert request.content_type == "application/apply-patch+yaml"
+    assert (sent["kind"], sent["metadata"]["labels"]) == ("Pod", {"x": "y"})
 
 
 @pytest.mark.parametrize("code", [429, 503])

@@ -157,3 +157,42 @@ async def test_many_workers_never_share_a_key_and_lose_none(queue):
         await asyncio.sleep(60)  # noqa: TID251
         queue.close()
     assert all(done[key] > added for key, added in last_added.items())
+
+
+class Meter:
+    def __init__(self):
+        self.seen = []
+
+    def added(self, depth):
+        self.seen.append(("added", depth))
+
+    def taken(self, depth, waited_s):
+        self.seen.append(("taken", depth, waited_s))
+
+    def done(self, worked_s):
+        self.seen.append(("done", worked_s))
+
+    def retried(self):
+        self.seen.append(("retried",))
+
+
+async def test_a_meter_is_told_how_long_keys_waited_and_were_worked_on(queue, clock):
+    meter = queue.meter = Meter()
+    queue.add("a")
+    queue.add("b")
+    await clock.sleep(3)
+    key = await queue.get()
+    await clock.sleep(5)
+    assert queue.unfinished_s() == [5]
+    queue.add(key)  # waits only from the end of the work on
+    queue.retry("b")
+    queue.done(key)
+    assert queue.unfinished_s() == []
+    assert meter.seen == [
+        ("added", 1),
+        ("added", 2),
+        ("taken", 1, 3),
+        ("retried",),
+        ("done", 5),
+        ("added", 2),
+    ]

@@ -73,7 +73,7 @@ def test_a_named_port_is_resolved_in_each_pod():
 
 
 def test_a_service_without_endpoints_has_one_empty_slice():
-    plan = endpoints.plan(service(), endpoints.wanted(service(), []), [])
+    plan = endpoints.plan(endpoints.origin(service()), endpoints.wanted(service(), []), [])
     (body,) = plan.create
     assert body["endpoints"] == []
     assert body["metadata"]["labels"] == {
@@ -90,7 +90,8 @@ def test_selectorless_and_external_services_are_left_alone():
 
 
 def test_a_headless_service_is_labelled():
-    plan = endpoints.plan(service(clusterIP="None"), {("IPv4", ()): []}, [])
+    headless = endpoints.origin(service(clusterIP="None"))
+    plan = endpoints.plan(headless, {("IPv4", ()): []}, [])
     assert plan.create[0]["metadata"]["labels"][endpoints.HEADLESS] == ""
 
 
@@ -101,7 +102,9 @@ class World:
         self.slices, self.names, self.writes = {}, 0, 0
 
     def settle(self, web, pods, limit):
-        plan = endpoints.plan(web, endpoints.wanted(web, pods), list(self.slices.values()), limit)
+        plan = endpoints.plan(
+            endpoints.origin(web), endpoints.wanted(web, pods), list(self.slices.values()), limit
+        )
         for body in plan.create:
             self.names += 1
             self._put(f"s{self.names}", body)

@@ -113,7 +113,7 @@ class Server:
     def __init__(self, answers):
         self.answers = answers
 
-    async def raw(self, method, path):
+    async def raw(self, method, path, *, accept="application/json"):
         answer = self.answers[path]
         if isinstance(answer, Exception):
             raise answer
@@ -135,6 +135,7 @@ async def test_discovery_prefers_the_preferred_version_and_skips_subresources():
     found = await discovery.discover(
         Server(
             {
+                "/api": {"kind": "APIVersions", "versions": ["v1"]},
                 "/apis": {"groups": [group, broken]},
                 "/api/v1": {"resources": [entry("pods"), entry("pods/log")]},
                 "/apis/g/v1": {"resources": [entry("things")]},
@@ -147,5 +148,39 @@ async def test_discovery_prefers_the_preferred_version_and_skips_subresources():
         ("v1", "pods"),
         ("g/v1", "things"),
         ("g/v1beta1", "olds"),
+    ]
+    assert found.failed == ["x/v1"]
+
+
+async def test_discovery_in_one_answer_says_the_same_and_names_what_is_stale():
+    def version(name, *resources, **more):
+        entries = [
+            {
+                "resource": plural,
+                "responseKind": {"kind": plural.title()},
+                "scope": "Namespaced",
+                "verbs": ["list"],
+            }
+            for plural in resources
+        ]
+        return {"version": name, "resources": entries, **more}
+
+    def answer(*groups):
+        items = [{"metadata": {"name": n} if n else {}, "versions": v} for n, v in groups]
+        return {"kind": "APIGroupDiscoveryList", "items": items}
+
+    versions = [version("v1", "things"), version("v1beta1", "things", "olds")]
+    found = await discovery.discover(
+        Server(
+            {
+                "/api": answer(("", [version("v1", "pods")])),
+                "/apis": answer(("g", versions), ("x", [version("v1", freshness="Stale")])),
+            }
+        )
+    )
+    assert [(r.api_version, r.kind) for r in found.resources] == [
+        ("v1", "Pods"),
+        ("g/v1", "Things"),
+        ("g/v1beta1", "Olds"),
     ]
     assert found.failed == ["x/v1"]

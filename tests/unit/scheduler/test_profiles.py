@@ -137,6 +137,7 @@ def test_without_a_file_the_default_profile_is_kubernetes_order_and_weights():
         "Hicev1",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeBinding",
     ]
     assert {p.name: w for p, w in profile.score} == {
         "TaintToleration": 3,
@@ -146,7 +147,7 @@ def test_without_a_file_the_default_profile_is_kubernetes_order_and_weights():
         "ImageLocality": 1,
     }
     assert _names(profile.bind) == ["DefaultBinder"]
-    assert _names(profile.pre_bind) == ["Hicev1"]
+    assert _names(profile.pre_bind) == ["Hicev1", "VolumeBinding"]
 
 
 def test_the_architecture_configuration_replaces_the_binder():

@@ -69,9 +69,13 @@ class FakeApi:
 
     async def list(self, cls: type, **_: Any) -> Listing[Any]:
         meta = ListMeta(resource_version=str(self.revision))
-        return Listing(metadata=meta, items=list(self.objects[cls].values()))
+        return Listing(metadata=meta, items=list(self.objects.get(cls, {}).values()))
 
-    async def watch(self, cls: type, **_: Any) -> AsyncIterator[WatchEvent[Any]]:
+    async def watch(
+        self, cls: type, *, initial_events: bool = False, **_: Any
+    ) -> AsyncIterator[WatchEvent[Any]]:
+        if initial_events:
+            raise status.BadRequest("streamed lists are not served here")
         queue: asyncio.Queue[WatchEvent[Any]] = asyncio.Queue()
         self.watchers.append((cls, queue))
         while True:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from motley.node.cri import cri_pb2 as cri
-from motley.node.cri.values import Image
+from motley.node.cri.values import ContainerUsage, Image
 from motley.node.model import (
     CONTAINER_NAME,
     GRACE_PERIOD,
@@ -92,4 +92,16 @@ def image(item: Any) -> Image:
         size_bytes=item.size,
         uid=item.uid.value if item.HasField("uid") else None,
         username=item.username,
+    )
+
+
+def usage(item: Any) -> ContainerUsage | None:
+    """From `ContainerStats`; None for a container of which nothing was measured."""
+    if not item.HasField("cpu") or not item.HasField("memory"):
+        return None
+    return ContainerUsage(
+        container_id=item.attributes.id,
+        at=item.cpu.timestamp / 1e9,
+        cpu_s=item.cpu.usage_core_nano_seconds.value / 1e9,
+        working_set_bytes=item.memory.working_set_bytes.value,
     )

@@ -14,7 +14,7 @@ import grpc.aio
 from motley.node.cri import convert
 from motley.node.cri import cri_pb2 as cri
 from motley.node.cri.errors import RuntimeFailure, RuntimeNotFound, RuntimeUnavailable
-from motley.node.cri.values import ExecResult, Image, Readiness, Version
+from motley.node.cri.values import ContainerUsage, ExecResult, Image, Readiness, Version
 from motley.node.model import POD_UID, RuntimeContainer, RuntimePod, RuntimeSandbox, State
 
 CALL_S = 30.0
@@ -246,6 +246,13 @@ class Runtime:
         if full.state is State.RUNNING or is_final:
             self._seen[container.id] = full
         return full
+
+    async def container_usage(self) -> dict[str, ContainerUsage]:
+        """What every running container has used so far, by container id."""
+        request = cri.ListContainerStatsRequest(filter=cri.ContainerStatsFilter())
+        answer = await self._runtime("ListContainerStats", request, cri.ListContainerStatsResponse)
+        usages = (convert.usage(item) for item in answer.stats)
+        return {usage.container_id: usage for usage in usages if usage is not None}
 
     # -- images
 

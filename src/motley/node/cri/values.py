@@ -44,3 +44,13 @@ class ExecResult:
     exit_code: int
     stdout: bytes
     stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUsage:
+    """What a container has used: CPU time in all, memory that cannot be taken from it."""
+
+    container_id: str
+    at: float
+    cpu_s: float
+    working_set_bytes: int

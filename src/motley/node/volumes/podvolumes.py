@@ -21,7 +21,8 @@ from motley.lib.clock import SYSTEM, Clock
 from motley.node import environment
 from motley.node.containerconfig import Mount
 from motley.node.environment import ConfigError, Lookup
-from motley.node.volumes import atomic, mounts, payload
+from motley.node.volumes import atomic, claims, mounts, payload
+from motley.node.volumes.claims import Claimed
 
 
 class VolumeError(Exception):
@@ -32,7 +33,8 @@ class PodVolumes:
     """Makes, refreshes and removes the directories of pods. Blocking: call it in a thread."""
 
     def __init__(self, root: Path, *, clock: Clock = SYSTEM) -> None:
-        self._root = root / "pods"
+        # Mounts are found by their real path: a link above would hide them from `remove`.
+        self._root = root.resolve() / "pods"
         self._clock = clock
 
     def directory(self, uid: str) -> Path:
@@ -49,11 +51,18 @@ class PodVolumes:
         lookup: Lookup,
         facts: Mapping[str, str],
         allocatable: Mapping[str, int],
+        claimed: Mapping[str, Claimed] = claims.NONE,
     ) -> None:
-        """Make every volume there is to be; safe to repeat. Raises VolumeError."""
+        """Make every volume there is to be; safe to repeat. Raises VolumeError.
+
+        `claimed`: where the claims among them are, by volume name.
+        """
         for volume in pod.spec.volumes:
             try:
-                self._setup(pod, volume, lookup, facts, allocatable)
+                if volume.name in claimed:
+                    self._setup_claim(pod, volume, claimed[volume.name])
+                else:
+                    self._setup(pod, volume, lookup, facts, allocatable)
             except ConfigError as error:
                 raise VolumeError(f'volume "{volume.name}": {error}') from error
             except OSError as error:
@@ -111,6 +120,24 @@ class PodVolumes:
             mounts.tmpfs(path, mode=0o755)  # a secret never reaches the disk
         atomic.write(path, files, clock=self._clock, gid=_gid(pod))
 
+    def _setup_claim(self, pod: Pod, volume: Volume, claimed: Claimed) -> None:
+        """Bind the claim's directory below the pod's own, where every later agent finds it."""
+        target = self._path(pod.metadata.uid, volume)
+        if mounts.below(target):
+            return
+        source = Path(claimed.source.path)
+        is_new = not source.exists()
+        _check_host_path(claimed.source)
+        if claimed.is_own:
+            if is_new:
+                source.chmod(0o777)
+            _own_all(source, _gid(pod))
+        descriptor = os.open(source, os.O_PATH)
+        try:
+            mounts.bind(descriptor, target, is_directory=source.is_dir())
+        finally:
+            os.close(descriptor)
+
     def _path(self, uid: str, volume: Volume) -> Path:
         if volume.host_path is not None:
             return Path(volume.host_path.path)
@@ -120,6 +147,7 @@ class PodVolumes:
             "secret": volume.secret,
             "downward-api": volume.downward_api,
             "projected": volume.projected,
+            "claim": volume.persistent_volume_claim or volume.ephemeral,
         }
         kind = next((k for k, v in kinds.items() if v is not None), "unknown")
         return self.directory(uid) / "volumes" / kind / volume.name
@@ -137,12 +165,15 @@ class PodVolumes:
             if sub_path:
                 where = Path(volume.name) / container.name / str(index)
                 path = self._sub_path(pod, path, sub_path, where)
-            is_files = volume.empty_dir is None and volume.host_path is None
+            claim = volume.persistent_volume_claim
+            own = (volume.empty_dir, volume.host_path, claim, volume.ephemeral)
+            is_files = all(source is None for source in own)
+            is_read_only = is_files or (claim is not None and claim.read_only)
             found.append(
                 Mount(
                     container_path=wanted.mount_path,
                     host_path=str(path),
-                    read_only=wanted.read_only or is_files,
+                    read_only=wanted.read_only or is_read_only,
                     propagation=wanted.mount_propagation,
                 )
             )
@@ -223,6 +254,18 @@ def _own(path: Path, gid: int | None) -> None:
     if gid is not None:
         os.chown(path, -1, gid)
         path.chmod(0o2775)
+
+
+def _own_all(path: Path, gid: int | None) -> None:
+    """Give a directory and what is in it to a group, once: a root that has it has been done."""
+    if gid is None or path.stat().st_gid == gid:
+        return
+    for directory, _, files in os.walk(path):
+        for name in files:
+            os.chown(Path(directory) / name, -1, gid, follow_symlinks=False)
+        if directory != str(path):
+            os.chown(directory, -1, gid)
+    _own(path, gid)  # last: it says that all is done
 
 
 def _check_host_path(source: HostPathVolumeSource) -> None:

@@ -17,6 +17,7 @@ from motley.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from motley.scheduler.plugins.priority_sort import PrioritySort
 from motley.scheduler.plugins.scheduling_gates import SchedulingGates
 from motley.scheduler.plugins.taint_toleration import TaintToleration
+from motley.scheduler.plugins.volume_binding import VolumeBinding
 
 Registry = Mapping[str, type[Any]]
 
@@ -32,6 +33,7 @@ PLUGINS: Registry = {
         Hicev1,
         NodePorts,
         NodeResourcesFit,
+        VolumeBinding,
         NodeResourcesBalancedAllocation,
         ImageLocality,
         DefaultBinder,
