@@ -369,7 +369,8 @@ async def etcd_moved(etcd, step):
 
 
 async def fill(store):
-    for number in range(50):
+    """Far more than fits: etcd looks at its size only every tenth of a second."""
+    for number in range(1000):
         await store.commit([Put(f"/{number}", b"x" * 100_000)])
 
 
