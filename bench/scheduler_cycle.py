@@ -1,7 +1,8 @@
 """The scheduling core alone: CPU microseconds per pod to decide and assume, by cluster size.
 
-No API, no queue: pods of one template, of many templates, with a node affinity, and one that
-fits nowhere, on clusters of 500 and 5,000 nodes of 4 cpu, 32 GiB and 110 pods.
+No API, no queue: pods of one template, of many templates, with a node affinity, spread over zones
+(hard and soft), near to and away from their like, and one that fits nowhere, on clusters of 500
+and 5,000 nodes of 4 cpu, 32 GiB and 110 pods.
 """
 
 import statistics
@@ -9,8 +10,15 @@ import time
 from collections.abc import Callable
 
 import figures
+from motley.api.views.base import LabelSelector
 from motley.api.views.core import Node
-from motley.api.views.pod import Pod
+from motley.api.views.pod import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from motley.lib.clock import SYSTEM
 from motley.scheduler import profiles
 from motley.scheduler.columns import Columns
@@ -61,6 +69,50 @@ def hopeless(number: int) -> Pod:
     return basic(number, cpu="64")
 
 
+def spread(number: int, action: str = "DoNotSchedule") -> Pod:
+    """scheduler_perf's TopologySpreading, and PreferredTopologySpreading."""
+    pod = basic(number)
+    pod.metadata.labels = {"color": "blue"}
+    pod.spec.topology_spread_constraints = [
+        TopologySpreadConstraint(
+            topology_key="topology.kubernetes.io/zone",
+            when_unsatisfiable=action,
+            max_skew=5,
+            label_selector=LabelSelector(match_labels={"color": "blue"}),
+        )
+    ]
+    return pod
+
+
+def softly_spread(number: int) -> Pod:
+    return spread(number, "ScheduleAnyway")
+
+
+def _term(key: str) -> PodAffinityTerm:
+    labels = LabelSelector(match_labels={"color": "green"})
+    return PodAffinityTerm(topology_key=key, label_selector=labels)
+
+
+def away(number: int) -> Pod:
+    """scheduler_perf's SchedulingPodAntiAffinity: no two on a node."""
+    pod = basic(number)
+    pod.metadata.labels = {"color": "green"}
+    pod.spec.affinity = Affinity(
+        pod_anti_affinity=PodAffinity(required=[_term("kubernetes.io/hostname")])
+    )
+    return pod
+
+
+def near(number: int) -> Pod:
+    """scheduler_perf's SchedulingPodAffinity: all in one zone."""
+    pod = basic(number)
+    pod.metadata.labels = {"color": "green"}
+    pod.spec.affinity = Affinity(
+        pod_affinity=PodAffinity(required=[_term("topology.kubernetes.io/zone")])
+    )
+    return pod
+
+
 class World:
     """A cluster and what one pod costs on it."""
 
@@ -95,7 +147,16 @@ class World:
 def main() -> None:
     report = figures.Report.from_arguments(__doc__ or "")
     batches = 10 if report.quick else 50
-    workloads = {"basic": basic, "varied": varied, "selector": choosy, "unschedulable": hopeless}
+    workloads = {
+        "basic": basic,
+        "varied": varied,
+        "selector": choosy,
+        "spread": spread,
+        "soft-spread": softly_spread,
+        "anti-affinity": away,
+        "affinity": near,
+        "unschedulable": hopeless,
+    }
     for size in (500, 5000):
         world = World(size)
         for name, make in workloads.items():

@@ -157,7 +157,11 @@ async def test_pods_land_on_the_nodes_that_suit_them(world):
         assert scheduled[0].message == f"Successfully assigned default/p0 to {placed[0]}"
 
         await world.pod("full", cpu="900m")
-        message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+        message = (
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+            "preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, "
+            "2 No preemption victims found for incoming pod."
+        )
         assert await world.refusal("full") == message
         failed = await world.events("full", "FailedScheduling")
         assert failed[0].message == message
@@ -188,7 +192,10 @@ async def test_a_restarted_scheduler_counts_what_is_placed_and_leaves_others_pod
         await world.pod("foreign", schedulerName="someone-else")
     async with world.scheduler():
         await world.pod("second", cpu="600m")
-        assert await world.refusal("second") == "0/1 nodes are available: 1 Insufficient cpu."
+        assert await world.refusal("second") == (
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: "
+            "0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        )
     assert not (await world.client.get(Pod, "foreign", "default")).spec.node_name
 
 

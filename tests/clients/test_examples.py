@@ -2,8 +2,7 @@
 
 Every file below `examples/` that is in none of the tables here is sent to a server. Minik8s' own
 kinds and spellings are refused by a server as it is, and accepted with warnings by one that was
-told to read them. Scheduler plugins that do not exist yet are listed, so that the day they do this
-test fails and the file leaves the table.
+told to read them. Scheduler configurations make the profiles they describe.
 """
 
 import os
@@ -37,17 +36,20 @@ MINIK8S = {
 # What the controller of ServiceCIDRs says of a new one; it does not run here.
 READY = """{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "",
 "message": "", "lastTransitionTime": "2026-11-16T00:00:00Z"}]}}"""
-SCHEDULER_CONFIGURATIONS = ("kubehice/scheduler-configv1.yml",)
-# Plugins that the scheduler does not have yet.
-SCHEDULER_CONFIGURATIONS_NOT_SERVED_YET = {
-    "kubehice/scheduler-configv2.yml": "Hicev2",
-    "realusage/scheduler-config.yaml": "MemRealUsage",
+# The profile each file describes, the scorers it names, and who binds.
+SCHEDULER_CONFIGURATIONS = {
+    "kubehice/scheduler-configv1.yml": ("kubehice-scheduler", set(), "Hicev1"),
+    "kubehice/scheduler-configv2.yml": ("kubehice-scheduler", {"Hicev2"}, "Hicev2"),
+    "realusage/scheduler-config.yaml": (
+        "mem-real-usage-scheduler",
+        {"MemRealUsage"},
+        "DefaultBinder",
+    ),
 }
 IMAGE_TABLES = ("kubehice/images.yaml",)
 _OTHERS = {
     *MINIK8S,
     *SCHEDULER_CONFIGURATIONS,
-    *SCHEDULER_CONFIGURATIONS_NOT_SERVED_YET,
     *IMAGE_TABLES,
 }
 
@@ -175,19 +177,16 @@ def test_a_server_that_reads_minik8s_accepts_all_of_its_manifests(make_server, k
     assert server_side.stdout == "slurmjob.motley.io/matrix-sum serverside-applied\n"
 
 
-@pytest.mark.parametrize("name", SCHEDULER_CONFIGURATIONS)
-def test_a_scheduler_configuration_is_loaded(name):
+@pytest.mark.parametrize(("name", "expected"), SCHEDULER_CONFIGURATIONS.items())
+def test_a_scheduler_configuration_makes_the_profile_it_describes(name, expected):
     configuration = profiles.parse((EXAMPLES / name).read_text())
+    made = profiles.build(configuration, Handle(Columns(), SYSTEM, images.ImageTable()))
 
-    assert [p.scheduler_name for p in configuration.profiles] == ["kubehice-scheduler"]
-
-
-@pytest.mark.parametrize(("name", "plugin"), SCHEDULER_CONFIGURATIONS_NOT_SERVED_YET.items())
-def test_a_scheduler_configuration_of_an_unknown_plugin_names_it(name, plugin):
-    configuration = profiles.parse((EXAMPLES / name).read_text())
-
-    with pytest.raises(profiles.ConfigError, match=plugin):
-        profiles.build(configuration, Handle(Columns(), SYSTEM, images.ImageTable()))
+    scheduler_name, scorers, binder = expected
+    assert list(made) == [scheduler_name]
+    profile = made[scheduler_name]
+    assert scorers <= {plugin.name for plugin, _ in profile.score}
+    assert [plugin.name for plugin in profile.bind] == [binder]
 
 
 @pytest.mark.parametrize("name", IMAGE_TABLES)

@@ -61,6 +61,17 @@ class PodWriter:
         """Change the pod by strategic merge patch."""
         await self._client.patch(Pod, pod.key.name, pod.key.namespace, dict(body), type="strategic")
 
+    async def resize_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
+        """Change the resources of the pod's containers."""
+        await self._client.patch(
+            Pod,
+            pod.key.name,
+            pod.key.namespace,
+            dict(body),
+            type="strategic",
+            subresource="resize",
+        )
+
     async def patch(self, cls: type[T], key: Key, body: Mapping[str, Any]) -> T:
         """Change any object by merge patch."""
         return await self._client.patch(cls, key.name, key.namespace, dict(body))

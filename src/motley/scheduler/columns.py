@@ -13,6 +13,7 @@ pods at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ from motley.scheduler.podinfo import (
     amount,
     normalized_image,
 )
+from motley.scheduler.podsets import StandingTerms, Tallies
+from motley.scheduler.ranks import Ranks
 from motley.scheduler.sparse import SparseColumn
 
 Mask = npt.NDArray[np.bool_]
@@ -119,6 +122,9 @@ class Columns:
         # taints and the like stays true until this moves.
         self.generation = 0
         self.placed: dict[str, PlacedPod] = {}  # by pod uid
+        self.ranks = Ranks()  # requested, by priority
+        self.tallies = Tallies()  # how many pods of a set there are, by row
+        self.standing = StandingTerms()  # what placed pods demand of others, by row
         self._by_node: dict[str, dict[str, PlacedPod]] = {}
         self._labels: dict[str, SparseColumn[np.int32]] = {}
         self._images: dict[str, SparseColumn[np.float64]] = {}
@@ -173,6 +179,17 @@ class Columns:
     def pods_on(self, node: str) -> Mapping[str, PlacedPod]:
         """The pods counted on a node, by uid."""
         return self._by_node.get(node, {})
+
+    @contextmanager
+    def what_if(self) -> Iterator[Scores]:
+        """Inside, the yielded `requested` (of all rows, used or not) may be written to; afterwards
+        it is as it was. For questions that only sums of requests decide."""
+        requested = self._raw["requested"]
+        kept = requested.copy()
+        try:
+            yield requested
+        finally:
+            requested[...] = kept
 
     # -- nodes ------------------------------------------------------------------------------
 
@@ -318,9 +335,13 @@ class Columns:
         for resource, value in rows:
             requested[resource, row] += sign * value
         requested[PODS_ROW, row] += sign
+        self.ranks.count(info.priority, row, rows, sign, requested.shape)
         nonzero = self._raw["nonzero"]
         nonzero[0, row] += sign * info.nonzero_cpu
         nonzero[1, row] += sign * info.nonzero_memory
+        self.tallies.count(info.group, row, sign)
+        if info.terms:
+            self.standing.count(info.terms, row, sign)
         for port in info.host_ports:
             holders = self._ports.setdefault((port.protocol, port.port), {})
             column = holders.setdefault(port.address, SparseColumn(np.int32))

@@ -23,6 +23,7 @@ class _Note(NamedTuple):
     pod: Pod
     reason: str
     message: str
+    nominated: str | None
 
 
 class ConditionWriter:
@@ -34,9 +35,14 @@ class ConditionWriter:
         self._notes: dict[str, _Note] = {}  # by uid: at most one per pending pod
         self._work = asyncio.Event()
 
-    def unschedulable(self, pod: Pod, reason: str, message: str) -> None:
-        """Say that the pod is not scheduled, and why; returns at once."""
-        self._notes[pod.metadata.uid] = _Note(pod, reason, message)
+    def unschedulable(
+        self, pod: Pod, reason: str, message: str, nominated: str | None = None
+    ) -> None:
+        """Say that the pod is not scheduled, and why; returns at once.
+
+        `nominated`: the node that room is made on for it, empty: none; None: as it is.
+        """
+        self._notes[pod.metadata.uid] = _Note(pod, reason, message, nominated)
         self._work.set()
 
     def forget(self, uid: str) -> None:
@@ -56,7 +62,7 @@ class ConditionWriter:
                 self._work.clear()
                 continue
             note = self._notes.pop(next(iter(self._notes)))
-            body = patch(note.pod, note.reason, note.message, self._clock.now())
+            body = patch(note.pod, note.reason, note.message, self._clock.now(), note.nominated)
             if body is None:
                 continue
             meta = note.pod.metadata
@@ -69,15 +75,20 @@ class ConditionWriter:
                 log.debug("condition not written", pod=note.pod.key, error=str(error))
 
 
-def patch(pod: Pod, reason: str, message: str, now: float) -> dict[str, Any] | None:
+def patch(
+    pod: Pod, reason: str, message: str, now: float, nominated: str | None = None
+) -> dict[str, Any] | None:
     """The patch of the pod's status, or None when it says so already."""
+    fields: dict[str, Any] = {}
+    if nominated is not None and nominated != pod.status.nominated_node_name:
+        fields["nominatedNodeName"] = nominated or None
     current = pod.status.condition("PodScheduled")
     if current is not None and (current.status, current.reason, current.message) == (
         "False",
         reason,
         message,
     ):
-        return None
+        return {"status": fields} if fields else None
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -86,4 +97,4 @@ def patch(pod: Pod, reason: str, message: str, now: float) -> dict[str, Any] | N
     }
     if current is None or current.status != "False":
         condition["lastTransitionTime"] = clocks.rfc3339(now)
-    return {"status": {"conditions": [condition]}}
+    return {"status": {"conditions": [condition], **fields}}

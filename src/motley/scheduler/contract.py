@@ -25,10 +25,16 @@ import msgspec
 from motley.api.views.base import Key, Object
 from motley.api.views.core import Node
 from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from motley.client.rest import Client
 from motley.lib.clock import Clock
+from motley.scheduler.budgets import Budgets
 from motley.scheduler.columns import Columns, Mask, Scores
+from motley.scheduler.directory import Directory
 from motley.scheduler.images import ImageArchitectures
+from motley.scheduler.nominations import Nominations
+from motley.scheduler.notices import Notices
 from motley.scheduler.podinfo import PodInfo
+from motley.scheduler.preemption import Trial
 from motley.scheduler.volumes import Volumes
 from motley.scheduler.waiting import Waiting
 
@@ -51,6 +57,13 @@ class NodeAdded(ClusterEvent):
     """There is a new node."""
 
     node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoved(ClusterEvent):
+    """A node is gone, and the pods on it count no more."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +184,9 @@ class Api(Protocol):
     async def patch_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
         """Strategic merge patch of the pod. Raises ApiError."""
 
+    async def resize_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
+        """Strategic merge patch of `pods/resize`: its containers' resources. Raises ApiError."""
+
     async def patch(self, cls: type[T], key: Key, body: Mapping[str, Any]) -> T:
         """Merge patch of any object; the answer is the object as it is now. Raises ApiError."""
 
@@ -184,6 +200,13 @@ class Handle:
     images: ImageArchitectures
     waiting: Waiting = field(default_factory=Waiting)
     volumes: Volumes = field(default_factory=Volumes)
+    directory: Directory = field(default_factory=Directory)
+    notices: Notices = field(default_factory=Notices)
+    budgets: Budgets = field(default_factory=Budgets)
+    nominations: Nominations = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nominations", Nominations(self.nodes))
 
 
 class NoArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -270,7 +293,20 @@ class FilterPlugin(Protocol):
 
         With a class attribute `static = True` the answer must depend on the pod's template
         and on node facts only, not on pods placed: it is then reused until a node changes.
+
+        For preemption a filter says how far it looks, so that many nodes can be tried out at
+        once: `scope = "requests"` promises that of the pods placed only their sum in
+        `nodes.requested` matters, `scope = "node"` that only pods on the node itself do;
+        `removal_helps = False` that no pod's end makes a rejected node fit.
         """
+
+
+@runtime_checkable
+class KnowsHopeless(Protocol):
+    """A filter some of whose rejections no end of other pods can lift."""
+
+    def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
+        """The rows, among those it rejected, where preemption would be in vain."""
 
 
 @runtime_checkable
@@ -279,6 +315,22 @@ class ExplainsRejection(Protocol):
 
     def explain(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mapping[str, int]:
         """Count the reasons over the rows this filter rejected."""
+
+
+@runtime_checkable
+class CountsByNode(Protocol):
+    """A filter for which a pod does not take the same of every node."""
+
+    def placed_as(self, pod: PodInfo, node: str) -> PodInfo:
+        """The pod as it is to be counted on this node until the API confirms its binding."""
+
+
+@runtime_checkable
+class WorksInBackground(Protocol):
+    """A plugin with something to do besides its points, such as fetching measurements."""
+
+    async def background(self, client: Client) -> None:
+        """Until cancelled; begins once the cluster is known. Raising is logged and repeated."""
 
 
 @runtime_checkable
@@ -295,6 +347,12 @@ class Nomination:
 
     node: str
     victims: tuple[PodInfo, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ineligible(Reject):
+    """PostFilter: the pod may not make room for itself, at least now; a nomination stays."""
 
 
 @runtime_checkable
@@ -302,9 +360,12 @@ class PostFilterPlugin(Protocol):
     """Tries to make room when no node fits (preemption)."""
 
     def post_filter(
-        self, pod: PodInfo, nodes: Columns, rejected_by: Mapping[str, Mask]
+        self, pod: PodInfo, nodes: Columns, rejected_by: Mapping[str, Mask], trial: Trial
     ) -> Nomination | Reject:
-        """`rejected_by`: per filter, the rows it was the first to reject."""
+        """`rejected_by`: per filter, the rows it was the first to reject.
+
+        `trial` asks the profile's filters again, after pods were taken out of the columns.
+        """
 
 
 @runtime_checkable

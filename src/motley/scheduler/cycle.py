@@ -24,13 +24,16 @@ from motley.scheduler.contract import (
     SKIP,
     ExplainsRejection,
     Mask,
+    Nomination,
     PluginError,
     PodInfo,
     Reject,
     Scores,
 )
 from motley.scheduler.decisions import Decision, Ranked
+from motley.scheduler.nominations import Nominations
 from motley.scheduler.profiles import Profile
+from motley.scheduler.trial import Trial, scope
 
 _RUNNERS_UP = 3
 _TEMPLATES = 128  # whose static answers are kept; some 150 kB each at 5,000 nodes
@@ -59,6 +62,7 @@ class Evaluation:
     refused_by: str = ""
     narrowed_by: list[str] = field(default_factory=list)
     narrowed: Mask | None = None  # rows that pre-filters have left
+    skipped: set[str] = field(default_factory=set)  # filters with nothing to check
     scores: dict[str, Scores] = field(default_factory=dict)  # weighted
     total: Scores | None = None
 
@@ -72,11 +76,13 @@ class Cycle:
         nodes: Columns,
         *,
         rotation: Rotation | None = None,
+        nominations: Nominations | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self.profile = profile
         self.nodes = nodes
         self._rotation = rotation or Rotation()
+        self._nominations = Nominations(nodes) if nominations is None else nominations
         self._clock = clock
         self._kept: OrderedDict[int, dict[tuple[str, str], npt.NDArray[Any]]] = OrderedDict()
         self._kept_generation = -1
@@ -85,10 +91,11 @@ class Cycle:
     def schedule(self, pod: PodInfo) -> Decision:
         """Choose a node, or say why there is none. Raises PluginError."""
         began = self._clock.monotonic()
-        evaluation = self.evaluate(pod)
-        candidates = np.flatnonzero(evaluation.feasible)
-        if not len(candidates):
-            return self._failure(pod, evaluation, began)
+        with self._nominations.seen_by(pod):
+            evaluation = self.evaluate(pod)
+            candidates = np.flatnonzero(evaluation.feasible)
+            if not len(candidates):
+                return self._failure(pod, evaluation, began)
         row, ranking = self._choose(candidates, evaluation)
         return Decision(
             pod=pod.key,
@@ -110,6 +117,8 @@ class Cycle:
         kept = self._memory(pod)
         try:
             evaluation = self._filter(pod, kept)
+            if len(self._nominations):
+                self._respect_nominations(pod, evaluation, kept)
             # With one feasible node there is nothing to compare.
             if np.count_nonzero(evaluation.feasible) > 1:
                 self._score(pod, evaluation, kept)
@@ -129,10 +138,32 @@ class Cycle:
             raise PluginError(*self._now_at, e) from e
         return evaluation
 
+    def _respect_nominations(
+        self,
+        pod: PodInfo,
+        evaluation: Evaluation,
+        kept: dict[tuple[str, str], npt.NDArray[Any]],
+    ) -> None:
+        """Room was made for this pod: take it. Affinity must not rest on pods yet to come."""
+        if evaluation.feasible.any() and any(
+            scope(plugin) == "cluster" and plugin.name not in evaluation.skipped
+            for plugin in self.profile.filter
+        ):
+            with self._nominations.hidden():
+                without = self._filter(pod, kept)
+            for name, rows in without.rejected.items():
+                fresh = rows & evaluation.feasible
+                evaluation.rejected[name] = evaluation.rejected.get(name, fresh) | fresh
+            evaluation.feasible &= without.feasible
+        row = self.nodes.rows.get(self._nominations.node_of(pod.uid))
+        if row is not None and evaluation.feasible[row]:
+            evaluation.feasible[:] = False
+            evaluation.feasible[row] = True
+
     def _filter(self, pod: PodInfo, kept: dict[tuple[str, str], npt.NDArray[Any]]) -> Evaluation:
         nodes = self.nodes
-        skipped: set[str] = set()
         evaluation = Evaluation(feasible=nodes.live.copy())
+        skipped = evaluation.skipped
         for plugin in self.profile.pre_filter:
             self._now_at = (plugin.name, "PreFilter")
             answer = plugin.pre_filter(pod, nodes)
@@ -225,6 +256,7 @@ class Cycle:
 
     def _failure(self, pod: PodInfo, evaluation: Evaluation, began: float) -> Decision:
         rejections = self.explain(pod, evaluation)
+        answer = self._post_filter(pod, evaluation) if self.nodes.count else None
         return Decision(
             pod=pod.key,
             profile=self.profile.name,
@@ -233,8 +265,22 @@ class Cycle:
             feasible=0,
             rejections=rejections,
             refused=evaluation.refused.reason if evaluation.refused else "",
+            post_filter=answer,
             took_s=self._clock.monotonic() - began,
         )
+
+    def _post_filter(self, pod: PodInfo, evaluation: Evaluation) -> Nomination | Reject | None:
+        answer: Nomination | Reject | None = None
+        for plugin in self.profile.post_filter:
+            self._now_at = (plugin.name, "PostFilter")
+            trial = Trial(self.profile, self.nodes, pod, evaluation.skipped, self._nominations)
+            try:
+                answer = plugin.post_filter(pod, self.nodes, evaluation.rejected, trial)
+            except Exception as e:
+                raise PluginError(*self._now_at, e) from e
+            if isinstance(answer, Nomination):
+                break
+        return answer
 
     def explain(self, pod: PodInfo, evaluation: Evaluation) -> Mapping[str, Mapping[str, int]]:
         """Per filter: its reasons, with the number of nodes each of them cost."""

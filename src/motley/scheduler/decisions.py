@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from motley.api.views.base import Key
+from motley.scheduler.contract import Nomination, Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Decision:
     rejections: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ranking: tuple[Ranked, ...] = ()  # winner first, then runners-up
     refused: str = ""  # a reason that concerns no node in particular
+    # What PostFilter found where no node fits; None: no plugin was asked.
+    post_filter: Nomination | Reject | None = None
     took_s: float = 0.0
 
     @property
@@ -47,12 +50,28 @@ class Decision:
             return f"Successfully assigned {self.pod} to {self.node}"
         if self.nodes == 0:
             return "no nodes available to schedule pods"
-        head = f"0/{self.nodes} nodes are available"
         if self.refused:
-            return f"{head}: {self.refused}."
+            return f"0/{self.nodes} nodes are available: {self.refused}.{self._said_last}"
         counts: dict[str, int] = {}
         for reasons in self.rejections.values():
             for reason, count in reasons.items():
                 counts[reason] = counts.get(reason, 0) + count
-        listed = sorted(f"{count} {reason}" for reason, count in counts.items())
-        return f"{head}: {', '.join(listed)}."
+        return fit_error(self.nodes, counts) + self._said_last
+
+    @property
+    def nomination(self) -> Nomination | None:
+        """Where room is being made for the pod."""
+        return self.post_filter if isinstance(self.post_filter, Nomination) else None
+
+    @property
+    def _said_last(self) -> str:
+        match self.post_filter:
+            case Nomination(message=said) | Reject(reason=said) if said:
+                return f" {said}"
+        return ""
+
+
+def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
+    """How many nodes each reason cost, in Kubernetes' words."""
+    listed = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes} nodes are available: {', '.join(listed)}."

@@ -19,6 +19,7 @@ from motley.api import quantity
 from motley.api.views.base import Key
 from motley.api.views.pod import Container, Pod, ResourceList, Toleration
 from motley.lib import clock
+from motley.scheduler.podsets import PodGroup, PodTerms
 
 CPU, MEMORY, EPHEMERAL, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 
@@ -28,6 +29,8 @@ DEFAULT_CPU_MILLI = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 
 ARCHITECTURES_ANNOTATION = "motley.io/architectures"
+# The CPU a pod was written with, kept from before Hicev2 scales it for a node.
+CPU_AS_WRITTEN = "motley.io/cpu-as-written"
 ANY_ADDRESS = "0.0.0.0"
 
 Requests = Mapping[str, int]  # cpu in thousandths, everything else in whole units
@@ -60,6 +63,8 @@ class PodInfo:
     images: tuple[str, ...]  # one entry per container, init containers included, normalised
     architectures: tuple[str, ...]  # from the annotation; empty: not stated
     gates: tuple[str, ...]
+    group: PodGroup
+    terms: PodTerms
     # What PreFilter and PreScore leave for the later points of the same cycle, by plugin name.
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -159,6 +164,8 @@ def _compute(pod: Pod, template: int) -> PodInfo:
         images=tuple(normalized_image(container.image) for container in containers),
         architectures=tuple(a.strip() for a in annotation.split(",") if a.strip()),
         gates=tuple(gate.name for gate in spec.scheduling_gates),
+        group=PodGroup.of(pod),
+        terms=PodTerms.of(pod),
     )
 
 
@@ -204,11 +211,15 @@ class PodInfos:
     def _signature(self, pod: Pod) -> bytes:
         # Only what plugins look at: volumes carry random names, environments are irrelevant.
         spec, meta = pod.spec, pod.metadata
+        owner = meta.controller() if meta.owner_references else None
         return self._encode(
             (
                 meta.namespace,
                 meta.labels,
+                meta.deletion_timestamp is not None,
+                (owner.api_version, owner.kind, owner.name) if owner else None,
                 meta.annotations.get(ARCHITECTURES_ANNOTATION),
+                meta.annotations.get(CPU_AS_WRITTEN),
                 [(c.image, c.resources, c.ports) for c in spec.containers],
                 [(c.image, c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
                 spec.scheduler_name,

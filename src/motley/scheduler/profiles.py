@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from motley.scheduler import durations
-from motley.scheduler.contract import POINTS, Handle
+from motley.scheduler.contract import POINTS, CountsByNode, Handle
 from motley.scheduler.plugins.registry import PLUGINS, Registry
 
 GROUP = "kubescheduler.config.k8s.io"
@@ -34,6 +34,9 @@ DEFAULT_PLUGINS: Mapping[str, int] = {
     "NodePorts": 0,
     "NodeResourcesFit": 1,
     "VolumeBinding": 0,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "DefaultPreemption": 0,
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
     "DefaultBinder": 0,
@@ -43,10 +46,10 @@ DEFAULT_PLUGINS: Mapping[str, int] = {
 # here to disable.
 FOREIGN_PLUGINS = frozenset(
     {
-        "AzureDiskLimits", "CinderLimits", "DefaultPreemption", "DynamicResources", "EBSLimits",
-        "GCEPDLimits", "InterPodAffinity", "NodeLabel", "NodePreferAvoidPods",
+        "AzureDiskLimits", "CinderLimits", "DynamicResources", "EBSLimits",
+        "GCEPDLimits", "NodeLabel", "NodePreferAvoidPods",
         "NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "NodeVolumeLimits",
-        "PodTopologySpread", "RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity",
+        "RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity",
         "VolumeRestrictions", "VolumeZone",
     }
 )  # fmt: skip
@@ -143,6 +146,7 @@ class Profile:
     pre_filter: list[Any] = field(default_factory=list)
     filter: list[Any] = field(default_factory=list)
     post_filter: list[Any] = field(default_factory=list)
+    counts_by_node: list[Any] = field(default_factory=list)  # those of `filter` that do
     pre_score: list[Any] = field(default_factory=list)
     score: list[tuple[Any, int]] = field(default_factory=list)
     reserve: list[Any] = field(default_factory=list)
@@ -230,6 +234,7 @@ def _build(written: _Profile, handle: Handle, registry: Registry) -> Profile:
     profile.score.extend(
         (instances[name], weight or 1) for name, weight in by_point["score"].items()
     )
+    profile.counts_by_node.extend(p for p in profile.filter if isinstance(p, CountsByNode))
     if len(profile.queue_sort) != 1:
         raise ConfigError("exactly one queueSort plugin must be enabled")
     if not profile.bind:

@@ -169,6 +169,12 @@ class Queue:
             self._wake(queued)
         return len(woken)
 
+    def activate(self, uid: str) -> None:
+        """Try an unschedulable pod again, whatever rejected it: its situation is another."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place is Place.UNSCHEDULABLE:
+            self._wake(queued)
+
     def flush(self) -> None:
         """Move what has waited long enough."""
         now = self._clock.monotonic()

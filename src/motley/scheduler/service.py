@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any
 
 from motley.api import status
+from motley.api.views.base import Object
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -21,8 +22,9 @@ from motley.client.informer import Change, Informer
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.lib import journal
+from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler import contract, profiles
+from motley.scheduler import contract, profiles, surroundings
 from motley.scheduler.binder import Binder, PodWriter
 from motley.scheduler.columns import Columns, NodeChange
 from motley.scheduler.conditions import ConditionWriter
@@ -34,6 +36,7 @@ from motley.scheduler.metrics import Meter, NoMeter
 from motley.scheduler.plugins.registry import PLUGINS, Registry
 from motley.scheduler.plugins.volume_binding import VolumeBinding
 from motley.scheduler.podinfo import PodInfos, identity
+from motley.scheduler.preempting import Preempting
 from motley.scheduler.profiles import Configuration, Profile
 from motley.scheduler.queue import Queue, QueuedPod
 
@@ -62,6 +65,7 @@ class Scheduler:
         self._meter = meter or NoMeter()
         self.nodes = Columns()
         handle = Handle(self.nodes, clock, images or ImageTable())
+        handle.notices.listener = self._warn
         self._waiting = handle.waiting
         self._volumes = handle.volumes
         self.profiles = profiles.build(configuration, handle, registry)
@@ -73,7 +77,9 @@ class Scheduler:
         )
         rotation = Rotation(seed)
         self._cycles = {
-            name: Cycle(profile, self.nodes, rotation=rotation, clock=clock)
+            name: Cycle(
+                profile, self.nodes, rotation=rotation, nominations=handle.nominations, clock=clock
+            )
             for name, profile in self.profiles.items()
         }
         self._client = client
@@ -82,9 +88,23 @@ class Scheduler:
         self._pod_informer = Informer(client, Pod, clock=clock)
         self._node_informer = Informer(client, Node, clock=clock)
         self._storage = self._storage_informers()
+        self._surroundings = surroundings.follow(
+            client, handle.directory, [p.plugins for p in self.profiles.values()], clock
+        )
         # `kubectl describe` then says which scheduler it was.
         self._recorders = {name: Recorder(client, name, clock=clock) for name in self.profiles}
         self._conditions = ConditionWriter(client, clock=clock)
+        self._preempting = Preempting(
+            client,
+            handle,
+            self.queue,
+            self._recorders,
+            self._happened,
+            as_placed=self._placed_as,
+            clock=clock,
+        )
+        if any(profile.post_filter for profile in self.profiles.values()):
+            self._storage.append(self._preempting.budgets())
         self._work = asyncio.Event()
         self._assumed_until: dict[str, float] = {}
         self.decisions: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
@@ -98,7 +118,7 @@ class Scheduler:
 
     @property
     def _informers(self) -> list[Informer[Any]]:
-        return [self._node_informer, self._pod_informer, *self._storage]
+        return [self._node_informer, self._pod_informer, *self._storage, *self._surroundings]
 
     async def run(self, election: LeaderElection | None = None) -> None:
         """Follow the cluster and schedule, with an election only while leading.
@@ -111,6 +131,11 @@ class Scheduler:
             for recorder in self._recorders.values():
                 group.create_task(recorder.run())
             group.create_task(self._conditions.run())
+            group.create_task(self._preempting.run())
+            for profile in self.profiles.values():
+                for plugin in profile.plugins.values():
+                    if isinstance(plugin, contract.WorksInBackground):
+                        group.create_task(self._background(plugin, profile.name))
             if election is None:
                 await self.schedule()
             else:
@@ -125,6 +150,19 @@ class Scheduler:
             binder = Binder(group, PodWriter(self._client), self, waiting=self._waiting)
             group.create_task(self._tick())
             await self._loop(binder)
+
+    async def _background(self, plugin: contract.WorksInBackground, profile: str) -> None:
+        """Keep a plugin's own task going: what it raises is its own trouble."""
+        for informer in self._informers:
+            await informer.synced()
+        pauses = Backoff(base_s=1.0)
+        while True:
+            try:
+                await plugin.background(self._client)
+                return
+            except Exception as error:
+                log.error("plugin failed", exc_info=error, profile=profile, point="background")
+                await self._clock.sleep(pauses.next())
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -166,16 +204,17 @@ class Scheduler:
         self._meter.attempt(profile.name, result, decision.took_s)
         if decision.node is None:
             log.debug("pod unschedulable", pod=info.key, why=decision.message)
-            self._fail(queued, "Unschedulable", decision.message)
+            nominated = self._preempting.decided(info, decision)
+            self._fail(queued, "Unschedulable", decision.message, nominated)
             self.queue.reject(queued, decision.rejected_by)
             return False
         return self._assume(queued, profile, decision.node, binder)
 
     def _assume(self, queued: QueuedPod, profile: Profile, node: str, binder: Binder) -> bool:
         info = queued.info
-        self.nodes.add_pod(info, node, assumed=True)
         answer: Reject | Wait | None = None
         try:
+            self.nodes.add_pod(_as_placed(profile, info, node), node, assumed=True)
             answer = _reserve_and_permit(profile, info, node)
         except PluginError as error:
             log.error("scheduling failed", exc_info=error, pod=info.key)
@@ -185,6 +224,7 @@ class Scheduler:
             self._fail(queued, "Unschedulable", answer.reason)
             self.queue.retry(queued)
             return False
+        self._preempting.assumed(info)
         binder.submit(profile, info, node, answer)
         return True
 
@@ -234,6 +274,7 @@ class Scheduler:
         if isinstance(error, status.NotFound):
             self.queue.remove(pod.uid)
             return
+        self._preempting.failed(pod, self._pod_informer.get(pod.key))
         self._fail(queued, "SchedulerError", f"binding rejected: {error}")
         self.queue.retry(queued)
 
@@ -245,11 +286,24 @@ class Scheduler:
             self.nodes.remove_pod(pod.uid)
             self._happened(contract.PodDeleted(pod, node))
 
-    def _fail(self, queued: QueuedPod, reason: str, message: str) -> None:
+    def _placed_as(self, pod: PodInfo, node: str) -> PodInfo:
+        try:
+            return _as_placed(self.profiles[pod.scheduler_name], pod, node)
+        except PluginError as error:
+            log.error("plugin failed", exc_info=error, pod=pod.key)
+            return pod
+
+    def _fail(
+        self, queued: QueuedPod, reason: str, message: str, nominated: str | None = None
+    ) -> None:
         pod = self._pod_informer.get(queued.info.key) or queued.info.pod
         recorder = self._recorders[queued.info.scheduler_name]
         recorder.event(pod, "Warning", "FailedScheduling", message)
-        self._conditions.unschedulable(pod, reason, message)
+        self._conditions.unschedulable(pod, reason, message, nominated)
+
+    def _warn(self, about: Object, reason: str, message: str) -> None:
+        name = about.spec.scheduler_name if isinstance(about, Pod) else next(iter(self._recorders))
+        self._recorders[name].event(about, "Warning", reason, message)
 
     # -- what the informers say -------------------------------------------------------------
 
@@ -259,7 +313,8 @@ class Scheduler:
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:
-            self.nodes.remove_node(change.key.name)
+            if self.nodes.remove_node(change.key.name):
+                self._happened(contract.NodeRemoved(change.key.name))
             return
         difference = self.nodes.set_node(change.new)
         if difference is None:
@@ -307,13 +362,15 @@ class Scheduler:
             self._pod_placed(old, new)
         elif not _is_pending(new):
             self.queue.remove(identity(new))
+            self._preempting.gone(identity(new))
         elif new.spec.scheduler_name in self.profiles:
-            self._pod_pending(new)
+            self._pod_pending(old, new)
 
     def _pod_gone(self, uid: str) -> None:
         self.queue.remove(uid)
         self._conditions.forget(uid)
         self._assumed_until.pop(uid, None)
+        self._preempting.gone(uid)
         placed = self.nodes.remove_pod(uid)
         if placed is not None:
             self._happened(contract.PodDeleted(placed.info, placed.node))
@@ -325,14 +382,17 @@ class Scheduler:
             old is not None
             and old.spec == new.spec
             and old.metadata.labels == new.metadata.labels
+            and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
             and uid in self.nodes.placed
         ):
+            self.nodes.placed[uid].info.pod = new
             return
         info = self._infos.of(new)
         known = self.nodes.placed.get(uid)
         is_news = known is None or known.assumed
         is_other = known is not None and known.info.template != info.template
         self.nodes.add_pod(info, new.spec.node_name)
+        self._preempting.gone(uid)
         self.queue.remove(uid)
         self._conditions.forget(uid)
         self._assumed_until.pop(uid, None)
@@ -341,10 +401,12 @@ class Scheduler:
         elif is_other:
             self._happened(contract.PodUpdated(info, new.spec.node_name))
 
-    def _pod_pending(self, new: Pod) -> None:
+    def _pod_pending(self, old: Pod | None, new: Pod) -> None:
         if identity(new) in self.nodes.placed:
             return  # assumed: its binding is under way
-        self.queue.add(self._infos.of(new))
+        info = self._infos.of(new)
+        self._preempting.follow(old, new, info)
+        self.queue.add(info)
         self._work.set()
 
 
@@ -363,6 +425,15 @@ def _node_events(change: NodeChange, node: Node) -> list[contract.ClusterEvent]:
     if change.conditions:
         events.append(contract.NodeConditionsChanged(node))
     return events
+
+
+def _as_placed(profile: Profile, pod: PodInfo, node: str) -> PodInfo:
+    for plugin in profile.counts_by_node:
+        try:
+            pod = plugin.placed_as(pod, node)
+        except Exception as e:
+            raise PluginError(plugin.name, "Filter", e) from e
+    return pod
 
 
 def _reserve_and_permit(profile: Profile, pod: PodInfo, node: str) -> Reject | Wait | None:

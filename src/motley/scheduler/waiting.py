@@ -13,6 +13,10 @@ class Waiting:
     def __init__(self) -> None:
         self._verdicts: dict[str, asyncio.Future[str]] = {}
 
+    def holds(self, uid: str) -> bool:
+        """Does the pod wait?"""
+        return uid in self._verdicts
+
     def allow(self, uid: str) -> None:
         """Let the pod go on to its binding."""
         self._settle(uid, "")

@@ -91,7 +91,7 @@ class Cluster:
         self.infos = PodInfos()
         self.handle = Handle(self.nodes, SYSTEM, table or images.ImageTable())
         self.profile = profiles.default(self.handle)["default-scheduler"]
-        self.cycle = Cycle(self.profile, self.nodes)
+        self.cycle = Cycle(self.profile, self.nodes, nominations=self.handle.nominations)
 
     def info(self, pod: Pod) -> PodInfo:
         return self.infos.of(pod)

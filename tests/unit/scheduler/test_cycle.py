@@ -30,7 +30,8 @@ def test_reasons_are_counted_under_the_first_filter_that_rejects(cluster, node, 
     decision = world.cycle.schedule(world.info(pod(requests={"cpu": "2", "memory": "2Gi"})))
     assert decision.message == (
         "0/5 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, "
-        "2 Insufficient cpu, 2 node(s) had untolerated taint(s)."
+        "2 Insufficient cpu, 2 node(s) had untolerated taint(s). "
+        "preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
     )
     assert decision.rejected_by == {"NodeUnschedulable", "TaintToleration", "NodeResourcesFit"}
 
@@ -48,7 +49,8 @@ def test_nodes_outside_named_fields_are_counted_under_the_narrowing_plugin(clust
     decision = world.cycle.schedule(world.info(pod(requests={"cpu": "2"}, affinity=affinity)))
     assert decision.message == (
         "0/3 nodes are available: 1 Insufficient cpu, "
-        "2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        "2 node(s) didn't satisfy plugin(s) [NodeAffinity]. "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     )
 
 

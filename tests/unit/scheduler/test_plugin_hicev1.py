@@ -66,7 +66,8 @@ def test_images_with_nothing_in_common_refuse_the_pod_everywhere(world, pod):
     never = pod(image="a-amd64:1", initContainers=[{"name": "i", "image": TOOL}])
     decision = world.cycle.schedule(world.info(never))
     assert decision.message == (
-        "0/4 nodes are available: the images of the pod have no architecture in common."
+        "0/4 nodes are available: the images of the pod have no architecture in common. "
+        "preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
     )
     assert decision.rejected_by == {"Hicev1"}
 
@@ -91,7 +92,8 @@ def test_the_reason_is_counted_per_node(world, pod):
     world.nodes.remove_node("z")
     decision = world.cycle.schedule(world.info(pod(image="x-s390x:1")))
     assert decision.message == (
-        "0/3 nodes are available: 3 node(s)'s arch isn't included in pods arches."
+        "0/3 nodes are available: 3 node(s)'s arch isn't included in pods arches. "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     )
 
 

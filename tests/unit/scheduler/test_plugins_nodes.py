@@ -137,7 +137,8 @@ def test_fields_that_name_no_node_in_common_refuse_the_pod(cluster, node, pod):
     world = cluster(node("a"), node("b"))
     conflict = pod(affinity=_affinity({"matchFields": [named("a"), named("b")]}))
     assert world.cycle.schedule(world.info(conflict)).message == (
-        "0/2 nodes are available: pod affinity terms conflict."
+        "0/2 nodes are available: pod affinity terms conflict. "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     )
 
 

@@ -138,11 +138,15 @@ def test_without_a_file_the_default_profile_is_kubernetes_order_and_weights():
         "NodePorts",
         "NodeResourcesFit",
         "VolumeBinding",
+        "PodTopologySpread",
+        "InterPodAffinity",
     ]
     assert {p.name: w for p, w in profile.score} == {
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
     }
@@ -195,7 +199,7 @@ def test_a_weight_at_a_point_overrides_and_a_plugin_enabled_again_goes_first():
     profile = _one("{score: {enabled: [{name: ImageLocality, weight: 7}]}}")
     assert {p.name: w for p, w in profile.score}["ImageLocality"] == 7
     assert _names(profile.score)[0] == "ImageLocality"
-    assert len(profile.score) == 5
+    assert len(profile.score) == 7
 
 
 def test_disabling_everything_and_enabling_one_leaves_one():

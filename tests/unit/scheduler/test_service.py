@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from motley.api import status
@@ -12,7 +13,8 @@ from motley.api.views.core import Event, Node
 from motley.api.views.pod import Pod
 from motley.client.decoding import Listing, ListMeta, WatchEvent
 from motley.lib.clock import SYSTEM
-from motley.scheduler import service
+from motley.scheduler import contract, service
+from motley.scheduler.plugins.registry import PLUGINS
 from motley.scheduler.profiles import Configuration
 from motley.scheduler.service import Scheduler
 
@@ -112,14 +114,14 @@ class FakeApi:
 
 
 def _copy(struct: Any) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(struct)
 
 
 @asynccontextmanager
-async def running(api: FakeApi, **options: Any) -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(api, Configuration(), clock=LoopClock(), **options)
+async def running(
+    api: FakeApi, configuration: Configuration | None = None, **options: Any
+) -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(api, configuration or Configuration(), clock=LoopClock(), **options)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(scheduler.run())
         try:
@@ -156,7 +158,10 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_a_taint_goes(n
     async with running(api):
         api.put(pod("p"))
         await until(lambda: api.conditions)
-        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        message = (
+            "0/1 nodes are available: 1 node(s) had untolerated taint(s). "
+            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        )
         assert api.conditions["p"]["reason"] == "Unschedulable"
         assert api.conditions["p"]["message"] == message
         assert api.conditions["p"]["status"] == "False"
@@ -273,3 +278,145 @@ async def test_decisions_are_kept_for_explanation(node, pod):
         await until(lambda: scheduler.decisions)
         assert scheduler.decisions[0].node == "a"
         assert scheduler.ready
+
+
+class ResizingApi(FakeApi):
+    """Also takes what Hicev2 writes before it binds."""
+
+    async def patch(
+        self, cls: type, name: str, namespace: str, body: Any, *, subresource: str = "", **_: Any
+    ) -> Any:
+        if subresource == "status":
+            return await super().patch(cls, name, namespace, body)
+        await SYSTEM.sleep(0.01)
+        pod = self.pod(name)
+        changed = Pod.of({"metadata": {}, "spec": {}})
+        changed.metadata, changed.spec = _copy(pod.metadata), _copy(pod.spec)
+        if subresource == "resize":
+            (wanted,) = body["spec"]["containers"]
+            container = _copy(pod.spec.containers[0])
+            container.resources = _copy(container.resources)
+            container.resources.requests = wanted["resources"]["requests"]
+            changed.spec.containers = [container]
+        else:
+            changed.metadata.annotations = body["metadata"]["annotations"]
+        self.put(changed)
+        return changed
+
+
+async def test_scaled_pods_are_counted_scaled_from_the_decision_on(node, pod):
+    api = ResizingApi()
+    api.put(node("slow", cpu="1", labels={"hice.kj": "0.5"}))
+    points: dict[str, Any] = {
+        "filter": {"enabled": [{"name": "Hicev2"}], "disabled": [{"name": "NodeResourcesFit"}]},
+        "bind": {"enabled": [{"name": "Hicev2"}], "disabled": [{"name": "DefaultBinder"}]},
+    }
+    configuration = msgspec.convert({"profiles": [{"plugins": points}]}, Configuration)
+    for i in range(8):
+        api.put(pod(f"p{i}", requests={"cpu": "100m"}))
+    most = 0.0
+    async with running(api, configuration=configuration) as scheduler:
+
+        def is_settled() -> bool:
+            nonlocal most
+            most = max([most, *scheduler.nodes.requested[0].tolist()])
+            confirmed = [p for p in scheduler.nodes.placed.values() if not p.assumed]
+            return len(confirmed) == 5 and len(api.conditions) == 3
+
+        await until(is_settled)
+        assert scheduler.nodes.requested[0].tolist() == [1000]
+    assert most == 1000
+    assert len(api.bindings) == 5
+    bound = [api.pod(name) for name, _ in api.bindings]
+    assert {p.spec.containers[0].resources.requests["cpu"] for p in bound} == {"200m"}
+    assert {c["message"] for c in api.conditions.values()} == {
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: "
+        "0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    }
+
+
+class Restless:
+    """Has work in the background, which fails once."""
+
+    name = "Restless"
+    Args = contract.NoArgs
+    begun = 0
+
+    def __init__(self, args: contract.NoArgs, handle: contract.Handle) -> None: ...
+
+    def score(self, pod: Any, nodes: Any) -> Any:
+        return nodes.allocatable[0] * 0
+
+    async def background(self, client: Any) -> None:
+        Restless.begun += 1
+        if Restless.begun == 1:
+            raise RuntimeError("not today")
+        await asyncio.Event().wait()
+
+
+async def test_a_plugins_work_in_the_background_may_fail(node, pod):
+    api = FakeApi()
+    api.put(node("a"))
+    points = {"score": {"enabled": [{"name": "Restless"}]}}
+    configuration = msgspec.convert({"profiles": [{"plugins": points}]}, Configuration)
+    registry = {**PLUGINS, "Restless": Restless}
+    async with running(api, configuration=configuration, registry=registry):
+        await until(lambda: Restless.begun == 2)
+        api.put(pod("p"))
+        await until(lambda: api.bindings == [("p", "a")])
+
+
+async def test_a_spread_pod_is_bound_when_one_in_its_way_begins_to_end(node, pod):
+    api = FakeApi()
+    for name in ("a", "b"):
+        api.put(node(name, cpu="1"))
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    api.put(pod("full", node="b", requests={"cpu": "1"}))
+    first = pod("first", node="a", labels={"app": "web"})
+    api.put(first)
+    async with running(api):
+        api.put(
+            pod(
+                "second",
+                labels={"app": "web"},
+                requests={"cpu": "500m"},
+                topologySpreadConstraints=[spread],
+            )
+        )
+        await until(lambda: "second" in api.conditions)
+        assert "didn't match pod topology spread" in api.conditions["second"]["message"]
+        ending = msgspec.structs.replace(first)
+        ending.metadata = _copy(first.metadata)
+        ending.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+        api.put(ending)
+        await until(lambda: api.bindings == [("second", "a")])
+
+
+async def test_a_spread_pod_is_bound_when_the_emptiest_node_is_removed(node, pod):
+    api = FakeApi()
+    a, b = node("a"), node("b", cpu="100m")
+    api.put(a)
+    api.put(b)
+    api.put(pod("first", node="a", labels={"app": "web"}))
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    second = pod(
+        "second",
+        labels={"app": "web"},
+        requests={"cpu": "500m"},
+        topologySpreadConstraints=[spread],
+    )
+    async with running(api):
+        api.put(second)
+        await until(lambda: "second" in api.conditions)
+        api.remove(b)
+        await until(lambda: api.bindings == [("second", "a")])

@@ -39,6 +39,7 @@ class Hicev1:
     reason = "node(s)'s arch isn't included in pods arches"
     wakes_on = (contract.NodeAdded, contract.NodeLabelsChanged, contract.ImageMapChanged)
     only_where_named = ("bind",)
+    removal_helps = False
     Args = Hicev1Args
 
     def __init__(self, args: Hicev1Args, handle: contract.Handle) -> None:

@@ -12,6 +12,7 @@ class NodeName:
     name = "NodeName"
     reason = "node(s) didn't match the requested node name"
     wakes_on = (contract.NodeAdded,)
+    removal_helps = False
     Args = contract.NoArgs
 
     def __init__(self, args: contract.NoArgs, handle: contract.Handle) -> None: ...

@@ -12,6 +12,7 @@ class NodePorts:
     name = "NodePorts"
     reason = "node(s) didn't have free ports for the requested pod ports"
     wakes_on = (contract.NodeAdded, contract.PodDeleted)
+    scope = "node"
     Args = contract.NoArgs
 
     def __init__(self, args: contract.NoArgs, handle: contract.Handle) -> None: ...

@@ -119,10 +119,12 @@ class NodeResourcesFit:
         contract.PodDeleted,
         contract.PodUpdated,
     )
+    scope = "requests"
     Args = NodeResourcesFitArgs
 
     def __init__(self, args: NodeResourcesFitArgs, handle: contract.Handle) -> None:
         self._nodes = handle.nodes
+        self._nominations = handle.nominations
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = args.ignored_resource_groups
         self._scorer = _scorer(args.scoring_strategy)
@@ -147,6 +149,15 @@ class NodeResourcesFit:
                 counts[f"Insufficient {name}"] = int(np.count_nonzero(lacking))
         return {reason: count for reason, count in counts.items() if count}
 
+    def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
+        """Where even the empty node is too small."""
+        lost = np.zeros(nodes.size, np.bool_)
+        for name, wanted in pod.requests.items():
+            if not self._is_ignored(name):
+                row = nodes.resource(name)
+                lost |= nodes.allocatable[row] < wanted if row is not None else True
+        return lost & rejected
+
     def may_help(self, pod: PodInfo, event: ClusterEvent) -> bool:
         """Room matters on the node where something changed, nowhere else."""
         match event:
@@ -156,6 +167,8 @@ class NodeResourcesFit:
                 pass
             case _:
                 return True
+        if self._nominations.on(name):
+            return True  # some of what is counted there may not count for this pod
         row = self._nodes.rows.get(name)
         return row is not None and self._fits_on(pod, row)
 

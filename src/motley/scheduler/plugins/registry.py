@@ -3,9 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from motley.scheduler.plugins.cpu_real_usage import CpuRealUsage
 from motley.scheduler.plugins.default_binder import DefaultBinder
+from motley.scheduler.plugins.default_preemption import DefaultPreemption
 from motley.scheduler.plugins.hicev1 import Hicev1
+from motley.scheduler.plugins.hicev2 import Hicev2
 from motley.scheduler.plugins.image_locality import ImageLocality
+from motley.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from motley.scheduler.plugins.mem_real_usage import MemRealUsage
 from motley.scheduler.plugins.node_affinity import NodeAffinity
 from motley.scheduler.plugins.node_name import NodeName
 from motley.scheduler.plugins.node_ports import NodePorts
@@ -14,6 +19,7 @@ from motley.scheduler.plugins.node_resources_balanced_allocation import (
 )
 from motley.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from motley.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from motley.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from motley.scheduler.plugins.priority_sort import PrioritySort
 from motley.scheduler.plugins.scheduling_gates import SchedulingGates
 from motley.scheduler.plugins.taint_toleration import TaintToleration
@@ -31,9 +37,15 @@ PLUGINS: Registry = {
         TaintToleration,
         NodeAffinity,
         Hicev1,
+        Hicev2,
+        MemRealUsage,
+        CpuRealUsage,
         NodePorts,
         NodeResourcesFit,
         VolumeBinding,
+        PodTopologySpread,
+        InterPodAffinity,
+        DefaultPreemption,
         NodeResourcesBalancedAllocation,
         ImageLocality,
         DefaultBinder,

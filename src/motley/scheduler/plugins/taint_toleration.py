@@ -36,6 +36,15 @@ def intolerable(
     return words if words.any() else None
 
 
+def tolerated(pod: PodInfo, nodes: Columns) -> Mask:
+    """Where every hard taint is tolerated."""
+    bad = intolerable(pod, nodes, _HARD)
+    if bad is None:
+        return np.ones(nodes.size, np.bool_)
+    allowed: Mask = ((nodes.taints & bad) == 0).all(axis=0)
+    return allowed
+
+
 class TaintToleration:
     """Keep nodes whose taints the pod tolerates, prefer those with fewer soft ones."""
 
@@ -49,11 +58,7 @@ class TaintToleration:
 
     def filter(self, pod: PodInfo, nodes: Columns) -> Mask:
         """True where every hard taint is tolerated."""
-        bad = intolerable(pod, nodes, _HARD)
-        if bad is None:
-            return np.ones(nodes.size, np.bool_)
-        allowed: Mask = ((nodes.taints & bad) == 0).all(axis=0)
-        return allowed
+        return tolerated(pod, nodes)
 
     def score(self, pod: PodInfo, nodes: Columns) -> Scores:
         """How many soft taints are not tolerated; fewer is better after normalising."""

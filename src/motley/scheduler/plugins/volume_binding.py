@@ -78,6 +78,7 @@ class VolumeBinding:
         contract.VolumeChanged,
         contract.StorageClassChanged,
     )
+    removal_helps = False
     Args = VolumeBindingArgs
 
     def __init__(self, args: VolumeBindingArgs, handle: contract.Handle) -> None:

@@ -1,0 +1,222 @@
+"""What nodes really use, fetched in the background and kept for the scorers.
+
+Two sources: a Prometheus with a pre-aggregated series of percentages per node, whose label `node`
+is the node's name, or the cluster's own `metrics.k8s.io`. Scheduling only ever reads what was
+fetched last. A source that fails is asked again with growing pauses; a value that was not renewed
+for a while is forgotten rather than believed.
+
+A measurement is an average over its window and so knows little of pods that were placed within it.
+What they ask for is the difference between what is requested now and what was requested on average
+over the same window; `Requested` keeps that average as a column.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from motley.api import quantity
+from motley.client.rest import Client
+from motley.scheduler.contract import Columns, Scores
+
+_NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
+_ANSWER_MAX = 64 << 20
+
+
+class SourceError(Exception):
+    """The source did not answer, or not with measurements."""
+
+
+class Source(Protocol):
+    """Where measurements come from."""
+
+    async def fetch(self) -> Mapping[str, float]:
+        """By node. Raises SourceError, ApiError, OSError, TimeoutError."""
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[_Series] = msgspec.field(default_factory=list)
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def parse(body: bytes) -> dict[str, float]:
+    """The instant vector in Prometheus' answer, by node. Raises SourceError.
+
+    Series without the label `node` belong to nobody; of several series of a node the highest
+    counts.
+    """
+    try:
+        answer = _decode(body)
+        found: dict[str, float] = {}
+        for series in answer.data.result:
+            node, value = series.metric.get("node", ""), float(series.value[1])
+            if node and math.isfinite(value):
+                found[node] = max(value, found.get(node, 0.0))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise SourceError(f"not an answer of Prometheus: {error}") from error
+    if answer.status != "success":
+        raise SourceError(f"Prometheus says: {answer.error or answer.status}")
+    return found
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A series of percentages in a Prometheus."""
+
+    session: aiohttp.ClientSession
+    address: str
+    metric: str
+    timeout_s: float
+
+    async def fetch(self) -> Mapping[str, float]:
+        """Ask for the series as it is now."""
+        url = f"{self.address.rstrip('/')}/api/v1/query"
+        params = {"query": self.metric, "timeout": f"{self.timeout_s:g}s"}
+        patience = aiohttp.ClientTimeout(total=self.timeout_s)
+        try:
+            async with self.session.get(url, params=params, timeout=patience) as answer:
+                body = bytearray()
+                async for chunk in answer.content.iter_chunked(1 << 16):
+                    body += chunk
+                    if len(body) > _ANSWER_MAX:
+                        raise SourceError(f"the answer is longer than {_ANSWER_MAX} bytes")
+        except aiohttp.ClientError as error:
+            raise SourceError(f"{type(error).__name__}: {error}") from error
+        return parse(bytes(body))
+
+
+@dataclass(frozen=True)
+class ResourceMetrics:
+    """`metrics.k8s.io`, asked through the API server: amounts as the columns count them."""
+
+    client: Client
+    resource: str
+
+    async def fetch(self) -> Mapping[str, float]:
+        """The last measurement of every node."""
+        document: Any = await self.client.raw("GET", _NODES)
+        try:
+            return {
+                item["metadata"]["name"]: self._amount(item["usage"][self.resource])
+                for item in document["items"] or ()
+                if self.resource in item["usage"]
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise SourceError(f"not a list of NodeMetrics: {error!r}") from error
+
+    def _amount(self, text: str) -> float:
+        amount = quantity.parse(text)
+        return float(amount * 1000 if self.resource == "cpu" else amount)
+
+
+class _Measured(NamedTuple):
+    value: float
+    at: float
+
+
+@dataclass
+class Measurements:
+    """The last value of every node, and its column."""
+
+    stale_s: float
+    is_percent: bool = True
+    _values: dict[str, _Measured] = field(default_factory=dict)
+    _column: Scores = field(default_factory=lambda: np.zeros(0))
+    _made_for: tuple[int, int] = (-1, -1)
+    _taken: int = 0
+    _good_until: float = -math.inf
+
+    def take(self, values: Mapping[str, float], now: float) -> None:
+        """A source has answered; nodes it left out keep their value until that is stale."""
+        kept = {n: m for n, m in self._values.items() if now - m.at <= self.stale_s}
+        self._values = kept | {n: _Measured(v, now) for n, v in values.items()}
+        self._taken += 1
+
+    def percent(self, nodes: Columns, resource: int, now: float) -> Scores:
+        """By row: percent in use; NaN where nothing is known, or nothing recent."""
+        if self._made_for != (self._taken, nodes.generation) or now > self._good_until:
+            self._column = self._dense(nodes, resource, now)
+            self._made_for = (self._taken, nodes.generation)
+        return self._column
+
+    def _dense(self, nodes: Columns, resource: int, now: float) -> Scores:
+        """Once per answer or change of a node: never per decision."""
+        known = [
+            (nodes.rows[n], m) for n, m in self._values.items()
+            if n in nodes.rows and now - m.at <= self.stale_s
+        ]  # fmt: skip
+        self._good_until = min((m.at for _, m in known), default=math.inf) + self.stale_s
+        column = np.full(nodes.size, np.nan)
+        column[[row for row, _ in known]] = [m.value for _, m in known]
+        if not self.is_percent:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                column = column * 100 / nodes.allocatable[resource]
+            column[~np.isfinite(column)] = np.nan
+        return column
+
+
+class Requested:
+    """What was requested of nodes on average over a window, from snapshots at every answer."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._snapshots: deque[tuple[float, Scores]] = deque()
+        self._names: list[str] = []
+        self._generation = -1
+        self._mean = np.zeros(0)
+
+    def snapshot(self, nodes: Columns, resource: int, now: float) -> None:
+        """Remember what is requested now; the measurement taken at this moment knows of it."""
+        self._follow(nodes, resource)
+        self._snapshots.append((now, nodes.nonzero[resource].copy()))
+        # The oldest one stands for all the time before it, up to the length of the window.
+        while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= self._window_s:
+            self._snapshots.popleft()
+        times = np.array([at for at, _ in self._snapshots])
+        lasted = np.diff(times, append=now)
+        lasted[0] += self._window_s - (now - times[0])
+        self._mean = np.average([s for _, s in self._snapshots], axis=0, weights=lasted)
+
+    def unseen(self, nodes: Columns, resource: int) -> Scores:
+        """By row: what pods ask for that the measurements do not show yet."""
+        self._follow(nodes, resource)
+        grown: Scores = np.maximum(nodes.nonzero[resource] - self._mean, 0.0)
+        return grown
+
+    def _follow(self, nodes: Columns, resource: int) -> None:
+        """Rows that are other nodes now begin with what is requested of them at this moment."""
+        if self._generation == nodes.generation:
+            return
+        self._generation = nodes.generation
+        if self._names == nodes.names:
+            return
+        now = nodes.nonzero[resource]
+        before = self._names + [""] * (len(nodes.names) - len(self._names))
+        others = np.array(before) != np.array(nodes.names)
+        self._mean = _extended(self._mean, now, others)
+        self._snapshots = deque((at, _extended(s, now, others)) for at, s in self._snapshots)
+        self._names = list(nodes.names)
+
+
+def _extended(old: Scores, now: Scores, others: Any) -> Scores:
+    grown = np.concatenate([old, np.zeros(len(now) - len(old))])
+    return np.where(others, now, grown)

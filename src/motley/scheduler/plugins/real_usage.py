@@ -1,0 +1,165 @@
+"""Prefer nodes by what they really use: what MemRealUsage and CpuRealUsage share.
+
+The raw score is the node's use in whole percent; it is turned round and stretched so that the
+busiest feasible node gets 0 and the idlest 100. Three things keep that from doing harm:
+
+- Nodes less than ten points apart are not stretched to the whole range: 14 % against 13 % is noise.
+- A node that nothing recent is known about counts as average, and where nothing is known about
+  any of them none is preferred. Scheduling goes on without measurements.
+- Pods placed since the measurement are added by what they ask for, so that a burst does not go
+  to the one node that was idlest a moment ago.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from motley.api import status
+from motley.client.rest import Client
+from motley.lib import journal
+from motley.lib.backoff import Backoff
+from motley.scheduler import contract
+from motley.scheduler.contract import MAX_SCORE, Columns, Mask, PodInfo, Scores
+from motley.scheduler.plugins.measured import (
+    Measurements,
+    Prometheus,
+    Requested,
+    ResourceMetrics,
+    Source,
+    SourceError,
+)
+
+log = journal.get(__name__)
+
+NOISE = 10.0  # percent points that are stretched to the whole range at least
+_STALE_INTERVALS = 3
+_RULE_WINDOW_S = 300.0  # the pre-aggregated series are averages over five minutes
+_API_WINDOW_S = 30.0  # metrics.k8s.io: about one scrape and a half of metrics-server
+_SLOWEST_S = 300.0
+
+
+class RealUsageArgs(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """Where measurements come from (`metrics.k8s.io` if no Prometheus is named), how long an
+    answer may take, and how often it is asked for."""
+
+    prometheus_api_addr: str = ""
+    query_metric_time_seconds: int = 10
+    query_metric_interval_seconds: int = 10
+
+    def __post_init__(self) -> None:
+        if self.prometheus_api_addr and not self.prometheus_api_addr.startswith(
+            ("http://", "https://")
+        ):
+            raise ValueError("prometheusApiAddr must be a URL, http:// or https://")
+        for name, value in (
+            ("queryMetricTimeSeconds", self.query_metric_time_seconds),
+            ("queryMetricIntervalSeconds", self.query_metric_interval_seconds),
+        ):
+            if not 1 <= value <= 3600:
+                raise ValueError(f"{name} must be 1 to 3600")
+
+
+class RealUsage:
+    """A scorer by the measured use of one resource."""
+
+    name: ClassVar[str]
+    resource: ClassVar[str]
+    row: ClassVar[int]  # of the resource in the columns
+    metric: ClassVar[str]  # Prometheus' pre-aggregated series, in percent
+    Args = RealUsageArgs
+
+    def __init__(self, args: RealUsageArgs, handle: contract.Handle) -> None:
+        self._args = args
+        self._clock = handle.clock
+        self._nodes = handle.nodes
+        interval_s, timeout_s = args.query_metric_interval_seconds, args.query_metric_time_seconds
+        self._measured = Measurements(
+            stale_s=_STALE_INTERVALS * interval_s + timeout_s,
+            is_percent=bool(args.prometheus_api_addr),
+        )
+        self._requested = Requested(
+            window_s=_RULE_WINDOW_S if args.prometheus_api_addr else _API_WINDOW_S
+        )
+
+    # -- scoring ----------------------------------------------------------------------------
+
+    def score(self, pod: PodInfo, nodes: Columns) -> Scores:
+        """By row: use in percent, with the pods that no measurement shows yet; NaN: unknown."""
+        now = self._clock.monotonic()
+        percent = np.floor(self._measured.percent(nodes, self.row, now))
+        known = np.isfinite(percent) & nodes.live
+        if not known.any():
+            pod.state.pop(self.name, None)
+            return np.zeros(nodes.size)
+        percent = np.where(known, percent, math.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            unseen = self._requested.unseen(nodes, self.row) * 100 / nodes.allocatable[self.row]
+        # NaN of an unknown node is dealt with where the feasible ones are known.
+        pod.state[self.name] = np.nan_to_num(unseen, posinf=0.0)
+        return percent
+
+    def normalize(self, pod: PodInfo, scores: Scores, feasible: Mask) -> Scores:
+        """Turn use round: the busiest feasible node gets 0, the idlest 100."""
+        unseen = pod.state.get(self.name)
+        if unseen is None:
+            return scores
+        known = scores[feasible & np.isfinite(scores)]
+        average = float(known.mean()) if len(known) else 0.0
+        used = np.where(np.isfinite(scores), scores, average) + unseen
+        among = used[feasible]
+        lowest, highest = float(among.min()), float(among.max())
+        if highest == lowest:
+            return np.zeros(len(scores))
+        span = max(highest - lowest, NOISE)
+        turned: Scores = MAX_SCORE - np.floor((used - lowest) * MAX_SCORE / span)
+        result = np.clip(turned, 0.0, MAX_SCORE)
+        log.debug("nodes scored by use", plugin=self.name, pod=pod.key, busiest=highest,
+                  idlest=lowest, unmeasured=len(among) - len(known))  # fmt: skip
+        return result
+
+    # -- measuring --------------------------------------------------------------------------
+
+    async def background(self, client: Client) -> None:
+        """Ask the source again and again, until cancelled."""
+        if not self._args.prometheus_api_addr:
+            await self._poll(ResourceMetrics(client, self.resource))
+            return
+        async with aiohttp.ClientSession(trust_env=True) as session:
+            await self._poll(
+                Prometheus(
+                    session,
+                    self._args.prometheus_api_addr,
+                    self.metric,
+                    self._args.query_metric_time_seconds,
+                )
+            )
+
+    async def _poll(self, source: Source) -> None:
+        interval_s = self._args.query_metric_interval_seconds
+        pauses = Backoff(base_s=interval_s, cap_s=max(interval_s, _SLOWEST_S))
+        while True:
+            if await self._ask(source):
+                pauses.reset()
+                await self._clock.sleep(interval_s)
+            else:
+                await self._clock.sleep(pauses.next())
+
+    async def _ask(self, source: Source) -> bool:
+        try:
+            values = await source.fetch()
+        except (SourceError, status.ApiError, OSError, TimeoutError) as error:
+            log.warning("no measurements", plugin=self.name, error=str(error) or repr(error))
+            return False
+        self.take(values)
+        return True
+
+    def take(self, values: Mapping[str, float]) -> None:
+        """Believe these measurements from now on."""
+        now = self._clock.monotonic()
+        self._measured.take(values, now)
+        self._requested.snapshot(self._nodes, self.row, now)
+        log.debug("measurements taken", plugin=self.name, nodes=len(values), used=values)

@@ -1,0 +1,372 @@
+"""Which pods must go so that a more important one can run.
+
+    every node, in columns   would there be room without anything below the pod's priority, and
+                             up to which priority must pods go?
+    the most promising       pods taken out, then put back one by one, most important first,
+                             wherever the pod still fits: who cannot come back is a victim
+
+Many nodes are tried out in one go: a step puts one pod back on each of them and asks once. At first
+only sums of requests are looked at, which is cheap; where other filters have a say, all of
+them are asked again about the nodes that look best, one by one if a filter looks beyond a node.
+
+Invariant: whatever happens, the columns are afterwards as they were.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from motley.api.views.pod import Pod
+from motley.lib import clock
+from motley.scheduler.budgets import Budgets
+from motley.scheduler.columns import PODS_ROW, Columns, Mask, PlacedPod
+from motley.scheduler.nominations import is_stand_in
+from motley.scheduler.podinfo import PodInfo
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+_FIRST_LOOK = 16  # nodes looked at together at first; each further round takes twice as many
+_OFFSET = 1 << 31  # makes every priority positive, so that fewer victims weigh less
+_NEVER = float("inf")
+
+# Violated budgets, highest priority, sum of priorities, number, and when the first began, negated.
+Rank: TypeAlias = tuple[int, int, int, int, float]
+
+
+class Trial(Protocol):
+    """How the filters are asked again; see `motley.scheduler.trial`."""
+
+    @property
+    def nodes(self) -> Columns:
+        """The columns they look at."""
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod they are asked about."""
+
+    @property
+    def is_local(self) -> bool:
+        """Does no filter look beyond a node and the pods on it?"""
+
+    @property
+    def is_simple(self) -> bool:
+        """Do all filters look at nodes and at sums of requests only?"""
+
+    def unsuited(self, rows: Mask) -> dict[str, Mask]:
+        """Per filter that looks at nodes only, which of these rows it was the first to reject."""
+
+    def hopeless(self, rejected_by: Mapping[str, Mask]) -> Mask:
+        """Rows whose first rejection no removal of pods can lift."""
+
+    def has_room(self) -> Mask:
+        """Only the filters that look at sums of requests."""
+
+    def explain_room(self, rows: Mask) -> Counter[str]:
+        """Why `has_room` says no for these rows, counted."""
+
+    def ask(self) -> tuple[Mask, dict[str, Mask]]:
+        """All filters: where the pod fits, and who rejects it elsewhere."""
+
+    def explain(self, rejected: Mapping[str, Mask]) -> Counter[str]:
+        """Reasons with counts, right after `ask`."""
+
+
+# -- candidates -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node, and who must leave it."""
+
+    node: str
+    victims: tuple[PlacedPod, ...]  # most important first
+    violations: int
+    rank: Rank = field(init=False)  # smaller is better: Kubernetes' order
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", self._rank())
+
+    def _rank(self) -> Rank:
+        if not self.victims:
+            return (0, -_OFFSET, 0, 0, -_NEVER)
+        priorities = [victim.info.priority for victim in self.victims]
+        highest = priorities[0]
+        started = min(
+            started_at(victim.info.pod)
+            for victim in self.victims
+            if victim.info.priority == highest
+        )
+        total = sum(priority + _OFFSET for priority in priorities)
+        return (self.violations, highest, total, len(priorities), -started)
+
+
+def started_at(pod: Pod) -> float:
+    """When a pod began to run; one that has not is the youngest of all."""
+    stamp = pod.status.start_time
+    return _parsed(stamp) if stamp else _NEVER
+
+
+_parsed = lru_cache(maxsize=65536)(clock.parse_rfc3339)
+
+
+def by_importance(placed: Iterable[PlacedPod]) -> list[PlacedPod]:
+    """Higher priority first, then who has run longer."""
+    return sorted(placed, key=lambda p: (-p.info.priority, started_at(p.info.pod)))
+
+
+@dataclass(slots=True)
+class Search:
+    """What a search found: candidates, and why the other nodes are none."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    tried_out: int = 0  # nodes that all filters were asked about
+
+    @property
+    def best(self) -> Candidate | None:
+        """The node whose victims are missed least."""
+        return min(self.candidates, key=lambda candidate: candidate.rank, default=None)
+
+
+def search(trial: Trial, potential: Mask, budgets: Budgets, *, enough: int) -> Search:
+    """Look for room on the rows in `potential`; `enough`: how many nodes to look at closely.
+
+    Nodes are taken in the order of the highest priority that must go there at least, so that
+    stopping early loses little, and nothing where the next node could only be worse.
+    """
+    found = Search()
+    if not potential.any():
+        return found  # perhaps not all plugins have even seen the pod
+    unsuited = trial.unsuited(potential)
+    found.reasons.update(trial.explain(unsuited))
+    for mask in unsuited.values():
+        potential = potential & ~mask
+    rows, bounds = _promising(trial, potential, found.reasons)
+    position, size = 0, _FIRST_LOOK
+    while position < len(rows):
+        best = found.best
+        if best is not None and _settled(best, float(bounds[position]), position >= enough):
+            break
+        span = slice(position, position + size)
+        victims = _by_requests(trial, rows[span].tolist(), bounds[span].tolist(), budgets)
+        if trial.is_simple:
+            found.candidates += [candidate for candidate in victims.values() if candidate.victims]
+        else:
+            _verify(trial, victims, budgets, found)
+        position, size = position + size, max(min(size * 2, enough - position - size), _FIRST_LOOK)
+    return found
+
+
+def _settled(best: Candidate, bound: float, is_enough: bool) -> bool:
+    violations, highest, _, victims, _ = best.rank
+    if violations:
+        return False
+    return is_enough or highest < bound or (victims == 1 and highest <= bound)
+
+
+def _verify(trial: Trial, rough: Mapping[int, Candidate], budgets: Budgets, found: Search) -> None:
+    """Ask all filters, of the nodes that look best first, until the others can hardly be better."""
+    ranks = {row: candidate.rank for row, candidate in rough.items()}
+    rows = sorted(rough, key=lambda row: ranks[row])
+    size = _FIRST_LOOK if trial.is_local else 1
+    for position in range(0, len(rows), size):
+        best = found.best
+        looked = found.tried_out >= _FIRST_LOOK
+        if best is not None and looked and best.rank <= ranks[rows[position]]:
+            break
+        _try_out(trial, rows[position : position + size], budgets, found)
+
+
+def _promising(
+    trial: Trial, potential: Mask, reasons: Counter[str]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """Rows with room enough below the pod's priority, and the highest priority that must go."""
+    nodes, priority = trial.nodes, trial.pod.priority
+    inhabited = nodes.ranks.pods_below(priority, nodes.size) > 0
+    barren = int(np.count_nonzero(potential & ~inhabited))
+    if barren:
+        reasons[NO_VICTIMS] += barren
+    left = potential & inhabited
+    bounds, number = np.full(nodes.size, _NEVER), np.zeros(nodes.size)
+    with nodes.what_if() as requested:
+        for level, amounts in nodes.ranks.below(priority):
+            if not left.any():
+                break
+            estimate = _how_many(trial, amounts)
+            requested[: amounts.shape[0], : amounts.shape[1]] -= amounts
+            roomy = left & trial.has_room()
+            bounds[roomy], number[roomy] = level, estimate[roomy]
+            left &= ~roomy
+        if left.any():
+            reasons.update(trial.explain_room(left))
+    rows = np.flatnonzero(bounds < _NEVER)
+    rows = rows[np.lexsort((number[rows], bounds[rows]))]
+    return rows, bounds[rows]
+
+
+def _how_many(trial: Trial, amounts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """By row, about how many pods of this level must go: what lacks, in pods of mean size."""
+    nodes = trial.nodes
+    level = np.zeros((nodes.allocatable.shape[0], nodes.size))
+    height, width = amounts.shape[0], min(amounts.shape[1], nodes.size)
+    level[:height, :width] = amounts[:, :width]
+    number = np.zeros(nodes.size)
+    for name, wanted in (("pods", 1), *trial.pod.requests.items()):
+        row = nodes.resource(name)
+        if row is not None:
+            lacking = nodes.requested[row] + wanted - nodes.allocatable[row]
+            mean = level[row] / np.maximum(level[PODS_ROW], 1)
+            np.maximum(number, np.ceil(lacking / np.maximum(mean, 1)), out=number)
+    return number
+
+
+def _lower(trial: Trial, row: int, bound: float = _NEVER) -> list[PlacedPod]:
+    """The pods on a node that might have to go, up to a priority, most important first."""
+    nodes, priority = trial.nodes, trial.pod.priority
+    return by_importance(
+        placed
+        for uid, placed in nodes.pods_on(nodes.names[row]).items()
+        if placed.info.priority < priority
+        and placed.info.priority <= bound
+        and not is_stand_in(uid)
+    )
+
+
+def _by_requests(
+    trial: Trial, rows: Sequence[int], bounds: Sequence[float], budgets: Budgets
+) -> dict[int, Candidate]:
+    """The victims as far as sums of requests decide, on all these nodes together."""
+    tried: dict[int, list[tuple[PlacedPod, bool]]] = {}
+    for row, bound in zip(rows, bounds, strict=True):
+        order = _in_order(_lower(trial, row, _NEVER if budgets else bound), budgets)
+        if budgets and not any(violates for _, violates in order):
+            # Whoever is above the bound comes back in any case.
+            order = [entry for entry in order if entry[0].info.priority <= bound]
+        tried[row] = order
+    with trial.nodes.what_if() as requested:
+        absent = _Deductions(trial.nodes, requested)
+        for order in tried.values():
+            for placed, _ in order:
+                absent.take(placed)
+        victims = _reprieve(trial.has_room, tried, absent)
+    return _candidates(trial.nodes, tried, victims)
+
+
+def _try_out(trial: Trial, rows: Sequence[int], budgets: Budgets, found: Search) -> None:
+    """The victims as all filters decide; more than one row only where no filter looks further."""
+    nodes = trial.nodes
+    lower = {row: _lower(trial, row) for row in rows}
+    with _absences(nodes) as absent:
+        for pods in lower.values():
+            for placed in pods:
+                absent.take(placed)
+        fits, rejected = trial.ask()
+        here = np.zeros(nodes.size, np.bool_)
+        here[rows] = True
+        found.reasons.update(trial.explain({name: mask & here for name, mask in rejected.items()}))
+        tried = {row: _in_order(lower[row], budgets) for row in rows if fits[row]}
+        victims = _reprieve(lambda: trial.ask()[0], tried, absent)
+    made = _candidates(nodes, tried, victims)
+    found.tried_out += len(rows)
+    found.candidates += [candidate for candidate in made.values() if candidate.victims]
+
+
+def _candidates(
+    nodes: Columns,
+    tried: Mapping[int, list[tuple[PlacedPod, bool]]],
+    victims: Mapping[int, list[PlacedPod]],
+) -> dict[int, Candidate]:
+    made: dict[int, Candidate] = {}
+    for row, order in tried.items():
+        chosen = {placed.info.uid for placed in victims[row]}
+        violations = sum(violates for placed, violates in order if placed.info.uid in chosen)
+        made[row] = Candidate(nodes.names[row], tuple(by_importance(victims[row])), violations)
+    return made
+
+
+def _in_order(pods: list[PlacedPod], budgets: Budgets) -> list[tuple[PlacedPod, bool]]:
+    """Who comes back first: pods whose end would violate a budget, then by importance."""
+    if not budgets:
+        return [(placed, False) for placed in pods]
+    violations = budgets.violated_by(placed.info.pod for placed in pods)
+    return sorted(zip(pods, violations, strict=True), key=lambda entry: not entry[1])
+
+
+def _reprieve(
+    fitting: Callable[[], Mask],
+    tried: Mapping[int, list[tuple[PlacedPod, bool]]],
+    absent: "_Absences | _Deductions",
+) -> dict[int, list[PlacedPod]]:
+    """Step by step one pod comes back on each node; who leaves no room again is a victim."""
+    victims: dict[int, list[PlacedPod]] = {row: [] for row in tried}
+    for step in range(max(map(len, tried.values()), default=0)):
+        returned = {row: order[step][0] for row, order in tried.items() if step < len(order)}
+        for placed in returned.values():
+            absent.put_back(placed)
+        fits = fitting()
+        for row, placed in returned.items():
+            if not fits[row]:
+                absent.take(placed)
+                victims[row].append(placed)
+    return victims
+
+
+class _Absences:
+    """Pods taken out of the columns for the time of a question."""
+
+    def __init__(self, nodes: Columns) -> None:
+        self._nodes = nodes
+        self._taken: dict[str, PlacedPod] = {}
+
+    def take(self, placed: PlacedPod) -> None:
+        """Count the pod no longer."""
+        self._nodes.remove_pod(placed.info.uid)
+        self._taken[placed.info.uid] = placed
+
+    def put_back(self, placed: PlacedPod) -> None:
+        """Count it again, as it was."""
+        del self._taken[placed.info.uid]
+        self._nodes.add_pod(placed.info, placed.node, assumed=placed.assumed)
+
+    def end(self) -> None:
+        """Put everybody back."""
+        for placed in list(self._taken.values()):
+            self.put_back(placed)
+
+
+class _Deductions:
+    """The same for sums of requests only, which is much cheaper."""
+
+    def __init__(self, nodes: Columns, requested: npt.NDArray[np.float64]) -> None:
+        self._nodes = nodes
+        self._requested = requested
+
+    def take(self, placed: PlacedPod) -> None:
+        """Deduct what the pod requests."""
+        self._add(placed, -1)
+
+    def put_back(self, placed: PlacedPod) -> None:
+        """Add it again."""
+        self._add(placed, 1)
+
+    def _add(self, placed: PlacedPod, sign: int) -> None:
+        row = self._nodes.rows[placed.node]
+        self._requested[PODS_ROW, row] += sign
+        for name, value in placed.info.requests.items():
+            self._requested[self._nodes.resources.find(name) - 1, row] += sign * value
+
+
+@contextmanager
+def _absences(nodes: Columns) -> Iterator[_Absences]:
+    absent = _Absences(nodes)
+    try:
+        yield absent
+    finally:
+        absent.end()

@@ -1,0 +1,111 @@
+"""The directory follows the API, and only what somebody asks about."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from motley.api import status
+from motley.api.views.apps import ReplicaSet
+from motley.api.views.core import Namespace, Service
+from motley.api.views.pod import Pod
+from motley.api.views.workloads import ReplicationController, StatefulSet
+from motley.client.decoding import Listing, ListMeta, WatchEvent
+from motley.lib.clock import SYSTEM
+from motley.scheduler import profiles, surroundings
+from motley.scheduler.columns import Columns
+from motley.scheduler.contract import Handle
+from motley.scheduler.images import ImageTable
+
+pytestmark = pytest.mark.looptime
+
+
+class Listed:
+    """An API that lists what it was given, and then stays quiet until told."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.objects = objects
+        self.news: dict[type, asyncio.Queue[WatchEvent[Any]]] = {}
+
+    async def list(self, cls: type, **_: Any) -> Listing[Any]:
+        mine = [o for o in self.objects if isinstance(o, cls)]
+        return Listing(metadata=ListMeta(resource_version="1"), items=mine)
+
+    async def watch(
+        self, cls: type, *, initial_events: bool = False, **_: Any
+    ) -> AsyncIterator[WatchEvent[Any]]:
+        if initial_events:
+            raise status.BadRequest("streamed lists are not served here")
+        queue = self.news[cls] = asyncio.Queue()
+        while True:
+            yield await queue.get()
+
+
+def _handle(text: str = "") -> tuple[Handle, list[Any]]:
+    handle = Handle(Columns(), SYSTEM, ImageTable())
+    configuration = profiles.parse(text) if text else profiles.Configuration()
+    built = profiles.build(configuration, handle)
+    return handle, [profile.plugins for profile in built.values()]
+
+
+def _meta(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1", **more}
+
+
+def _pod(labels: dict[str, str], api_version: str = "", kind: str = "", owner: str = "") -> Pod:
+    owners = [{"apiVersion": api_version, "kind": kind, "name": owner, "controller": True}]
+    return Pod.of({"metadata": _meta("p", labels=labels, ownerReferences=owners)})
+
+
+async def test_namespaces_services_and_controllers_are_followed():
+    selector = {"selector": {"matchLabels": {"app": "web"}}}
+    api = Listed(
+        Namespace.of({"metadata": {"name": "default", "uid": "n", "labels": {"team": "x"}}}),
+        Service.of({"metadata": _meta("svc"), "spec": {"selector": {"tier": "front"}}}),
+        ReplicaSet.of({"metadata": _meta("rs"), "spec": selector}),
+        StatefulSet.of({"metadata": _meta("sts"), "spec": selector}),
+        ReplicationController.of({"metadata": _meta("rc"), "spec": {"selector": {"app": "old"}}}),
+    )
+    handle, plugins = _handle()
+    book = handle.directory
+    informers = surroundings.follow(api, book, plugins, SYSTEM)
+    assert len(informers) == 5
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(informer.run()) for informer in informers]
+        for informer in informers:
+            await informer.synced()
+        assert book.namespace_labels("default") == {"team": "x"}
+        assert book.namespace_labels("unheard-of") == {}
+        web = {"app": "web"}
+        assert str(book.siblings(_pod(web, "apps/v1", "ReplicaSet", "rs"))) == "app=web"
+        assert str(book.siblings(_pod(web, "apps/v1", "StatefulSet", "sts"))) == "app=web"
+        assert str(book.siblings(_pod(web, "v1", "ReplicationController", "rc"))) == "app=old"
+        assert book.siblings(_pod(web, "batch/v1", "Job", "rs")).is_everything
+        both = _pod({"app": "web", "tier": "front"}, "apps/v1", "ReplicaSet", "rs")
+        assert str(book.siblings(both)) == "app=web,tier=front"
+        before = book.version
+        scaled = ReplicaSet.of(
+            {"metadata": _meta("rs", resourceVersion="2"), "spec": {**selector, "replicas": 3}}
+        )
+        api.news[ReplicaSet].put_nowait(WatchEvent(type="MODIFIED", object=scaled))
+        gone = Service.of({"metadata": _meta("svc", resourceVersion="3")})
+        api.news[Service].put_nowait(WatchEvent(type="DELETED", object=gone))
+        async with asyncio.timeout(10):
+            while str(book.siblings(both)) != "app=web":
+                await SYSTEM.sleep(0.01)
+        assert book.version == before + 1  # scaling changes no answer
+        for task in tasks:
+            task.cancel()
+
+
+def test_what_nobody_asks_about_is_not_read():
+    text = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - plugins: {multiPoint: {disabled: [{name: InterPodAffinity}]}}
+    pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List}}]
+"""
+    handle, plugins = _handle(text)
+    assert surroundings.follow(Listed(), handle.directory, plugins, SYSTEM) == []
