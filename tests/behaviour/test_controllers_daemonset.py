@@ -201,6 +201,8 @@ async def test_on_delete_waits_for_the_user(cluster):
 
         wanted = {"fake-0": "one", "fake-1": "two", "fake-2": "one"}
         await c.eventually(lambda: images() == wanted, "only fake-1 is new")
+        await SYSTEM.sleep(1.5)  # a rolling update would have gone on by now
+        assert images() == wanted
 
 
 async def test_a_failed_pod_is_replaced_and_not_in_a_hot_loop(cluster):
@@ -225,8 +227,10 @@ async def test_a_failed_pod_is_replaced_and_not_in_a_hot_loop(cluster):
         await c.eventually(lambda: made, "replaced at once")
         await settled(c)
         (second,) = [p for p in c.living(app="agent") if p.spec.node_name == "fake-0"]
+        broken = SYSTEM.monotonic()
         await break_one(second)
         await c.eventually(lambda: len(made) == 2, "replaced after the back-off")
+        assert SYSTEM.monotonic() - broken > 0.9  # one second, as in Kubernetes
         await settled(c)
 
 
