@@ -15,12 +15,14 @@ pods at once.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from motley.api.views.core import Node
+from motley.scheduler import facts
+from motley.scheduler.facts import NodeChange, NodeFacts, TaintKey
 from motley.scheduler.interning import Interner, Strings
 from motley.scheduler.podinfo import (
     ANY_ADDRESS,
@@ -30,8 +32,6 @@ from motley.scheduler.podinfo import (
     PODS,
     HostPort,
     PodInfo,
-    amount,
-    normalized_image,
 )
 from motley.scheduler.podsets import StandingTerms, Tallies
 from motley.scheduler.ranks import Ranks
@@ -41,19 +41,9 @@ Mask = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]
 
 CPU_ROW, MEMORY_ROW, EPHEMERAL_ROW, PODS_ROW = range(4)
-ARCH_LABELS = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
-OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 
 _FIRST_CAPACITY = 64
 _TAINTS_PER_WORD = 64
-
-
-class TaintKey(NamedTuple):
-    """What makes two taints the same."""
-
-    key: str
-    value: str
-    effect: str
 
 
 @dataclass(slots=True)
@@ -63,35 +53,6 @@ class PlacedPod:
     info: PodInfo
     node: str
     assumed: bool
-
-
-@dataclass(slots=True)
-class NodeFacts:
-    """What a node was when its row was last written, to see what an update changed."""
-
-    allocatable: dict[str, int]
-    labels: dict[str, str]
-    taints: tuple[TaintKey, ...]
-    images: dict[str, int]
-    unschedulable: bool
-    ready: bool
-    arch: str
-    os: str
-
-
-class NodeChange(NamedTuple):
-    """What an update of a node changed."""
-
-    allocatable: bool
-    labels: bool
-    taints: bool
-    images: bool
-    conditions: bool
-
-    @property
-    def anything(self) -> bool:
-        """Is there any difference a plugin could see?"""
-        return any(self)
 
 
 class Columns:
@@ -195,7 +156,7 @@ class Columns:
 
     def set_node(self, node: Node) -> NodeChange | None:
         """Add a node, or change it; None: it is new."""
-        name, facts = node.metadata.name, _facts(node)
+        name, new = node.metadata.name, facts.of(node)
         before = self.facts.get(name)
         if before is None:
             row = self._take_row(name)
@@ -203,13 +164,13 @@ class Columns:
             for placed in self._by_node.get(name, {}).values():
                 self._count(placed.info, row, 1)
         else:
-            change = _difference(before, facts)
+            change = facts.difference(before, new)
             if not change.anything:
                 return change
             row = self.rows[name]
-        self.facts[name] = facts
+        self.facts[name] = new
         self.generation += 1
-        self._write(row, facts, before)
+        self._write(row, new, before)
         return change
 
     def remove_node(self, name: str) -> bool:
@@ -220,7 +181,7 @@ class Columns:
         for placed in self._by_node.get(name, {}).values():
             self._count(placed.info, row, -1)
         before = self.facts.pop(name)
-        self._write(row, _NOTHING, before)
+        self._write(row, facts.NOTHING, before)
         for column in ("allocatable", "requested", "nonzero"):
             self._raw[column][:, row] = 0
         self._raw["live"][row] = False
@@ -263,22 +224,22 @@ class Columns:
         for name, array in self._raw.items():
             setattr(self, name, array[..., : self.size])
 
-    def _write(self, row: int, facts: NodeFacts, before: NodeFacts | None) -> None:
+    def _write(self, row: int, new: NodeFacts, before: NodeFacts | None) -> None:
         raw = self._raw
-        raw["unschedulable"][row] = facts.unschedulable
-        raw["ready"][row] = facts.ready
-        raw["arch"][row] = self.platforms.intern(facts.arch) if facts.arch else 0
-        raw["os"][row] = self.platforms.intern(facts.os) if facts.os else 0
-        for name in {**(before.allocatable if before else {}), **facts.allocatable}:
+        raw["unschedulable"][row] = new.unschedulable
+        raw["ready"][row] = new.ready
+        raw["arch"][row] = self.platforms.intern(new.arch) if new.arch else 0
+        raw["os"][row] = self.platforms.intern(new.os) if new.os else 0
+        for name in {**(before.allocatable if before else {}), **new.allocatable}:
             resource = self._resource_row(name)
-            self._raw["allocatable"][resource, row] = facts.allocatable.get(name, 0)
-        self._write_taints(row, facts.taints)
-        for key in {**(before.labels if before else {}), **facts.labels}:
-            value = facts.labels.get(key)
+            self._raw["allocatable"][resource, row] = new.allocatable.get(name, 0)
+        self._write_taints(row, new.taints)
+        for key in {**(before.labels if before else {}), **new.labels}:
+            value = new.labels.get(key)
             number = self.values.intern(value) if value is not None else None
             _store(self._labels, key, np.int32, row, number)
-        for image in {**(before.images if before else {}), **facts.images}:
-            _store(self._images, image, np.float64, row, facts.images.get(image))
+        for image in {**(before.images if before else {}), **new.images}:
+            _store(self._images, image, np.float64, row, new.images.get(image))
 
     def _resource_row(self, name: str) -> int:
         row = self.resources.intern(name) - 1
@@ -369,38 +330,3 @@ def _store(
         if column is None:
             column = columns[key] = SparseColumn(dtype)
         column.set(row, value)
-
-
-def _first(labels: Mapping[str, str], keys: tuple[str, ...], otherwise: str) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), otherwise)
-
-
-def _facts(node: Node) -> NodeFacts:
-    labels, status = node.metadata.labels, node.status
-    return NodeFacts(
-        allocatable={name: amount(name, q) for name, q in status.allocatable.items()},
-        labels=labels,
-        taints=tuple(TaintKey(t.key, t.value, t.effect) for t in node.spec.taints),
-        images={
-            normalized_image(name): image.size_bytes
-            for image in status.images
-            for name in image.names
-        },
-        unschedulable=node.spec.unschedulable,
-        ready=node.is_ready,
-        arch=_first(labels, ARCH_LABELS, status.node_info.architecture),
-        os=_first(labels, OS_LABELS, status.node_info.operating_system or "linux"),
-    )
-
-
-_NOTHING = NodeFacts({}, {}, (), {}, unschedulable=False, ready=False, arch="", os="")
-
-
-def _difference(before: NodeFacts, after: NodeFacts) -> NodeChange:
-    return NodeChange(
-        allocatable=before.allocatable != after.allocatable,
-        labels=before.labels != after.labels or (before.arch, before.os) != (after.arch, after.os),
-        taints=before.taints != after.taints or before.unschedulable != after.unschedulable,
-        images=before.images != after.images,
-        conditions=before.ready != after.ready,
-    )

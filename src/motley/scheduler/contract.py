@@ -18,18 +18,18 @@ A filter says why it rejects (`reason`) and which cluster events may change its 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from motley.api.views.base import Key, Object
-from motley.api.views.core import Node
-from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from motley.client.rest import Client
 from motley.lib.clock import Clock
 from motley.scheduler.budgets import Budgets
 from motley.scheduler.columns import Columns, Mask, Scores
 from motley.scheduler.directory import Directory
+from motley.scheduler.events import ClusterEvent, Events
+from motley.scheduler.feed import Feed
 from motley.scheduler.images import ImageArchitectures
 from motley.scheduler.nominations import Nominations
 from motley.scheduler.notices import Notices
@@ -42,109 +42,6 @@ __all__ = ["Columns", "Mask", "PodInfo", "Scores"]
 
 MAX_SCORE = 100.0
 T = TypeVar("T", bound=Object)
-
-
-# -- what happens in the cluster ------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
-    """Something that may make an unschedulable pod schedulable."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAdded(ClusterEvent):
-    """There is a new node."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRemoved(ClusterEvent):
-    """A node is gone, and the pods on it count no more."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAllocatableChanged(ClusterEvent):
-    """A node has more, or less, to give."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLabelsChanged(ClusterEvent):
-    """A node's labels (or its platform) are others."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTaintsChanged(ClusterEvent):
-    """A node's taints are others, or it was cordoned or uncordoned."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConditionsChanged(ClusterEvent):
-    """A node became ready, or stopped being so."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class PodAdded(ClusterEvent):
-    """A pod was placed on a node, by whomever."""
-
-    pod: PodInfo
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodUpdated(ClusterEvent):
-    """A placed pod's labels or requests changed."""
-
-    pod: PodInfo
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeleted(ClusterEvent):
-    """A placed pod is gone, or has ended: its room and ports are free."""
-
-    pod: PodInfo
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImageMapChanged(ClusterEvent):
-    """It is now known, or known otherwise, which platforms some image is built for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimChanged(ClusterEvent):
-    """A PersistentVolumeClaim is new, or another."""
-
-    claim: PersistentVolumeClaim
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeChanged(ClusterEvent):
-    """A PersistentVolume is new, or another."""
-
-    volume: PersistentVolume
-
-
-@dataclass(frozen=True, slots=True)
-class StorageClassChanged(ClusterEvent):
-    """A StorageClass is new, or another."""
-
-    storage_class: StorageClass
-
-
-Events: TypeAlias = tuple[type[ClusterEvent], ...]
 
 
 # -- what plugins answer --------------------------------------------------------------------
@@ -331,6 +228,14 @@ class WorksInBackground(Protocol):
 
     async def background(self, client: Client) -> None:
         """Until cancelled; begins once the cluster is known. Raising is logged and repeated."""
+
+
+@runtime_checkable
+class FollowsObjects(Protocol):
+    """A plugin that decides by more than pods and nodes."""
+
+    def follow(self, feed: Feed) -> None:
+        """Ask the feed for informers and put what they bring into a book. Called once, first."""
 
 
 @runtime_checkable

@@ -15,14 +15,12 @@ from typing import Any
 
 from motley.api import status
 from motley.api.views.pod import Pod
-from motley.api.views.policy import PodDisruptionBudget
 from motley.client.events import Recorder
-from motley.client.informer import Change, Informer
 from motley.client.rest import Client
 from motley.lib import clock as clocks
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler import contract
+from motley.scheduler import events
 from motley.scheduler.contract import Handle, Ineligible, Nomination, PodInfo
 from motley.scheduler.decisions import Decision
 from motley.scheduler.plugins.default_preemption import REASON
@@ -52,7 +50,7 @@ class Preempting:
         handle: Handle,
         queue: Queue,
         recorders: Mapping[str, Recorder],
-        happened: Callable[[contract.ClusterEvent], None],
+        happened: Callable[[events.ClusterEvent], None],
         *,
         as_placed: Callable[[PodInfo, str], PodInfo],
         clock: Clock = SYSTEM,
@@ -60,7 +58,6 @@ class Preempting:
         self._client = client
         self._clock = clock
         self._nominations = handle.nominations
-        self._budgets = handle.budgets
         self._waiting = handle.waiting
         self._queue = queue
         self._recorders = recorders
@@ -68,15 +65,6 @@ class Preempting:
         self._as_placed = as_placed
         self._orders: dict[str, _Order] = {}  # by the pod's uid: at most one per pending pod
         self._work = asyncio.Event()
-
-    def budgets(self) -> Informer[PodDisruptionBudget]:
-        """An informer that keeps the budgets known."""
-        informer = Informer(self._client, PodDisruptionBudget, clock=self._clock)
-        informer.add_handler(self._budget_changed)
-        return informer
-
-    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
-        self._budgets.set(change.key, change.new)
 
     # -- nominations ------------------------------------------------------------------------
 
@@ -116,7 +104,7 @@ class Preempting:
         """The pod waits no longer, or not there: others may have the place."""
         nominee = self._nominations.drop(uid)
         if nominee is not None:
-            self._happened(contract.PodDeleted(nominee.info, nominee.node))
+            self._happened(events.PodDeleted(nominee.info, nominee.node))
 
     def _nominate(self, pod: PodInfo, nomination: Nomination) -> None:
         node = nomination.node

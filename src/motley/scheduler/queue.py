@@ -21,7 +21,8 @@ from itertools import count
 from typing import Any
 
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler.contract import ClusterEvent, PodInfo
+from motley.scheduler.contract import PodInfo
+from motley.scheduler.events import ClusterEvent
 from motley.scheduler.profiles import Profile
 
 UNSCHEDULABLE_MAX_S = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
@@ -68,7 +69,7 @@ class Queue:
         max_backoff_s: float = MAX_BACKOFF_S,
         unschedulable_max_s: float = UNSCHEDULABLE_MAX_S,
     ) -> None:
-        self._profiles = profiles
+        self.profiles = profiles
         self._clock = clock
         self._initial_backoff_s = initial_backoff_s
         self._max_backoff_s = max_backoff_s
@@ -199,7 +200,7 @@ class Queue:
     def _may_help(self, queued: QueuedPod, event: ClusterEvent, wakers: frozenset[str]) -> bool:
         if not queued.rejected_by:
             return True  # there were no nodes, for one
-        profile = self._profiles[queued.info.scheduler_name]
+        profile = self.profiles[queued.info.scheduler_name]
         for name in queued.rejected_by & wakers:
             look = getattr(profile.plugins[name], "may_help", None)
             if look is None or look(queued.info, event):
@@ -212,7 +213,7 @@ class Queue:
                 self._rejected[name].discard(queued.info.uid)
 
     def _enter(self, queued: QueuedPod) -> None:
-        for plugin in self._profiles[queued.info.scheduler_name].pre_enqueue:
+        for plugin in self.profiles[queued.info.scheduler_name].pre_enqueue:
             refusal = plugin.pre_enqueue(queued.info)
             if refusal is not None:
                 queued.place, queued.gate, queued.ticket = Place.GATED, refusal.reason, 0

@@ -10,31 +10,29 @@ pod is bound or it is not.
 
 import asyncio
 from collections import deque
-from typing import Any
 
 from motley.api import status
 from motley.api.views.base import Object
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
-from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from motley.client.events import Recorder
-from motley.client.informer import Change, Informer
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler import contract, profiles, surroundings
+from motley.scheduler import contract, events, profiles
 from motley.scheduler.binder import Binder, PodWriter
-from motley.scheduler.columns import Columns, NodeChange
+from motley.scheduler.columns import Columns
 from motley.scheduler.conditions import ConditionWriter
 from motley.scheduler.contract import Handle, PluginError, PodInfo, Reject, Wait
 from motley.scheduler.cycle import Cycle, Rotation
 from motley.scheduler.decisions import Decision
+from motley.scheduler.feed import Feed
 from motley.scheduler.images import ImageArchitectures, ImageTable
+from motley.scheduler.intake import Intake, is_pending
 from motley.scheduler.metrics import Meter, NoMeter
 from motley.scheduler.plugins.registry import PLUGINS, Registry
-from motley.scheduler.plugins.volume_binding import VolumeBinding
 from motley.scheduler.podinfo import PodInfos, identity
 from motley.scheduler.preempting import Preempting
 from motley.scheduler.profiles import Configuration, Profile
@@ -85,12 +83,12 @@ class Scheduler:
         self._client = client
         self._clock = clock
         self._infos = PodInfos()
-        self._pod_informer = Informer(client, Pod, clock=clock)
-        self._node_informer = Informer(client, Node, clock=clock)
-        self._storage = self._storage_informers()
-        self._surroundings = surroundings.follow(
-            client, handle.directory, [p.plugins for p in self.profiles.values()], clock
-        )
+        self._feed = Feed(client, self.happened, clock=clock)
+        for profile in self.profiles.values():
+            for plugin in profile.plugins.values():
+                if isinstance(plugin, contract.FollowsObjects):
+                    plugin.follow(self._feed)
+        self._pods = self._feed.informer(Pod)
         # `kubectl describe` then says which scheduler it was.
         self._recorders = {name: Recorder(client, name, clock=clock) for name in self.profiles}
         self._conditions = ConditionWriter(client, clock=clock)
@@ -99,26 +97,21 @@ class Scheduler:
             handle,
             self.queue,
             self._recorders,
-            self._happened,
+            self.happened,
             as_placed=self._placed_as,
             clock=clock,
         )
-        if any(profile.post_filter for profile in self.profiles.values()):
-            self._storage.append(self._preempting.budgets())
         self._work = asyncio.Event()
         self._assumed_until: dict[str, float] = {}
         self.decisions: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
-        self._pod_informer.add_handler(self._pod_changed)
-        self._node_informer.add_handler(self._node_changed)
+        intake = Intake(self.nodes, self.queue, self._infos, self._preempting, self)
+        self._pods.add_handler(intake.pod_changed)
+        self._feed.informer(Node).add_handler(intake.node_changed)
 
     @property
     def ready(self) -> bool:
         """Is the cluster known?"""
-        return all(informer.has_synced for informer in self._informers)
-
-    @property
-    def _informers(self) -> list[Informer[Any]]:
-        return [self._node_informer, self._pod_informer, *self._storage, *self._surroundings]
+        return self._feed.has_synced
 
     async def run(self, election: LeaderElection | None = None) -> None:
         """Follow the cluster and schedule, with an election only while leading.
@@ -126,7 +119,7 @@ class Scheduler:
         Until cancelled; raises LostLeadership.
         """
         async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
+            for informer in self._feed.informers:
                 group.create_task(informer.run())
             for recorder in self._recorders.values():
                 group.create_task(recorder.run())
@@ -143,8 +136,7 @@ class Scheduler:
 
     async def schedule(self) -> None:
         """Decide and bind until cancelled."""
-        for informer in self._informers:
-            await informer.synced()
+        await self._feed.synced()
         log.info("scheduling", nodes=self.nodes.count, pending=len(self.queue))
         async with asyncio.TaskGroup() as group:
             binder = Binder(group, PodWriter(self._client), self, waiting=self._waiting)
@@ -153,8 +145,7 @@ class Scheduler:
 
     async def _background(self, plugin: contract.WorksInBackground, profile: str) -> None:
         """Keep a plugin's own task going: what it raises is its own trouble."""
-        for informer in self._informers:
-            await informer.synced()
+        await self._feed.synced()
         pauses = Backoff(base_s=1.0)
         while True:
             try:
@@ -186,8 +177,8 @@ class Scheduler:
     def _attempt(self, queued: QueuedPod, binder: Binder) -> bool:
         """Try one pod; True: its binding was submitted."""
         info = queued.info
-        current = self._pod_informer.get(info.key)
-        if current is None or identity(current) != info.uid or not _is_pending(current):
+        current = self._pods.get(info.key)
+        if current is None or identity(current) != info.uid or not is_pending(current):
             self.queue.remove(info.uid)
             return False
         profile = self.profiles[info.scheduler_name]
@@ -245,8 +236,8 @@ class Scheduler:
                 continue
             log.warning("assumed pod expired", pod=placed.info.key, node=placed.node)
             self._forget(self.profiles[placed.info.scheduler_name], placed.info, placed.node)
-            current = self._pod_informer.get(placed.info.key)
-            if current is not None and identity(current) == uid and _is_pending(current):
+            current = self._pods.get(placed.info.key)
+            if current is not None and identity(current) == uid and is_pending(current):
                 self.queue.add(self._infos.of(current))
 
     # -- how bindings end -------------------------------------------------------------------
@@ -274,7 +265,7 @@ class Scheduler:
         if isinstance(error, status.NotFound):
             self.queue.remove(pod.uid)
             return
-        self._preempting.failed(pod, self._pod_informer.get(pod.key))
+        self._preempting.failed(pod, self._pods.get(pod.key))
         self._fail(queued, "SchedulerError", f"binding rejected: {error}")
         self.queue.retry(queued)
 
@@ -284,7 +275,7 @@ class Scheduler:
         placed = self.nodes.placed.get(pod.uid)
         if placed is not None and placed.assumed:
             self.nodes.remove_pod(pod.uid)
-            self._happened(contract.PodDeleted(pod, node))
+            self.happened(events.PodDeleted(pod, node))
 
     def _placed_as(self, pod: PodInfo, node: str) -> PodInfo:
         try:
@@ -296,7 +287,7 @@ class Scheduler:
     def _fail(
         self, queued: QueuedPod, reason: str, message: str, nominated: str | None = None
     ) -> None:
-        pod = self._pod_informer.get(queued.info.key) or queued.info.pod
+        pod = self._pods.get(queued.info.key) or queued.info.pod
         recorder = self._recorders[queued.info.scheduler_name]
         recorder.event(pod, "Warning", "FailedScheduling", message)
         self._conditions.unschedulable(pod, reason, message, nominated)
@@ -305,126 +296,21 @@ class Scheduler:
         name = about.spec.scheduler_name if isinstance(about, Pod) else next(iter(self._recorders))
         self._recorders[name].event(about, "Warning", reason, message)
 
-    # -- what the informers say -------------------------------------------------------------
+    # -- what happens in the cluster --------------------------------------------------------
 
-    def _happened(self, event: contract.ClusterEvent) -> None:
+    def happened(self, event: events.ClusterEvent) -> None:
+        """Something that may make an unschedulable pod schedulable."""
         if self.queue.event(event):
             self._work.set()
 
-    def _node_changed(self, change: Change[Node]) -> None:
-        if change.new is None:
-            if self.nodes.remove_node(change.key.name):
-                self._happened(contract.NodeRemoved(change.key.name))
-            return
-        difference = self.nodes.set_node(change.new)
-        if difference is None:
-            self._happened(contract.NodeAdded(change.new))
-            return
-        for event in _node_events(difference, change.new):
-            self._happened(event)
-
-    def _storage_informers(self) -> list[Informer[Any]]:
-        """Who decides about no volumes needs no right to read them."""
-        if not any(VolumeBinding.name in profile.plugins for profile in self.profiles.values()):
-            return []
-        claims = Informer(self._client, PersistentVolumeClaim, clock=self._clock)
-        volumes = Informer(self._client, PersistentVolume, clock=self._clock)
-        classes = Informer(self._client, StorageClass, clock=self._clock)
-        claims.add_handler(self._claim_changed)
-        volumes.add_handler(self._volume_changed)
-        classes.add_handler(self._class_changed)
-        return [claims, volumes, classes]
-
-    def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
-        self._volumes.set_claim(change.key, change.new)
-        if change.new is not None:
-            self._happened(contract.ClaimChanged(change.new))
-
-    def _volume_changed(self, change: Change[PersistentVolume]) -> None:
-        self._volumes.set_volume(change.key, change.new)
-        if change.new is not None:
-            self._happened(contract.VolumeChanged(change.new))
-
-    def _class_changed(self, change: Change[StorageClass]) -> None:
-        self._volumes.set_class(change.key, change.new)
-        if change.new is not None:
-            self._happened(contract.StorageClassChanged(change.new))
-
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        old, new = change.old, change.new
-        if old is not None and (new is None or identity(old) != identity(new)):
-            self._pod_gone(identity(old))
-        if new is None:
-            return
-        if new.is_terminal:
-            self._pod_gone(identity(new))
-        elif new.spec.node_name:
-            self._pod_placed(old, new)
-        elif not _is_pending(new):
-            self.queue.remove(identity(new))
-            self._preempting.gone(identity(new))
-        elif new.spec.scheduler_name in self.profiles:
-            self._pod_pending(old, new)
-
-    def _pod_gone(self, uid: str) -> None:
-        self.queue.remove(uid)
-        self._conditions.forget(uid)
-        self._assumed_until.pop(uid, None)
-        self._preempting.gone(uid)
-        placed = self.nodes.remove_pod(uid)
-        if placed is not None:
-            self._happened(contract.PodDeleted(placed.info, placed.node))
-
-    def _pod_placed(self, old: Pod | None, new: Pod) -> None:
-        uid = identity(new)
-        # Most updates are statuses; comparing is cheaper than computing everything again.
-        if (
-            old is not None
-            and old.spec == new.spec
-            and old.metadata.labels == new.metadata.labels
-            and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
-            and uid in self.nodes.placed
-        ):
-            self.nodes.placed[uid].info.pod = new
-            return
-        info = self._infos.of(new)
-        known = self.nodes.placed.get(uid)
-        is_news = known is None or known.assumed
-        is_other = known is not None and known.info.template != info.template
-        self.nodes.add_pod(info, new.spec.node_name)
-        self._preempting.gone(uid)
-        self.queue.remove(uid)
-        self._conditions.forget(uid)
-        self._assumed_until.pop(uid, None)
-        if is_news:
-            self._happened(contract.PodAdded(info, new.spec.node_name))
-        elif is_other:
-            self._happened(contract.PodUpdated(info, new.spec.node_name))
-
-    def _pod_pending(self, old: Pod | None, new: Pod) -> None:
-        if identity(new) in self.nodes.placed:
-            return  # assumed: its binding is under way
-        info = self._infos.of(new)
-        self._preempting.follow(old, new, info)
-        self.queue.add(info)
+    def arrived(self) -> None:
+        """There is a pod to try."""
         self._work.set()
 
-
-def _is_pending(pod: Pod) -> bool:
-    return not pod.spec.node_name and not pod.is_terminal and not pod.metadata.deletion_timestamp
-
-
-def _node_events(change: NodeChange, node: Node) -> list[contract.ClusterEvent]:
-    events: list[contract.ClusterEvent] = []
-    if change.allocatable:
-        events.append(contract.NodeAllocatableChanged(node))
-    if change.labels:
-        events.append(contract.NodeLabelsChanged(node))
-    if change.taints:
-        events.append(contract.NodeTaintsChanged(node))
-    if change.conditions:
-        events.append(contract.NodeConditionsChanged(node))
-    return events
+    def settled(self, uid: str) -> None:
+        """The pod is placed or gone: nothing is assumed or written of it any more."""
+        self._conditions.forget(uid)
+        self._assumed_until.pop(uid, None)
 
 
 def _as_placed(profile: Profile, pod: PodInfo, node: str) -> PodInfo:

@@ -12,6 +12,9 @@ from typing import TypeVar
 from motley.api import storage
 from motley.api.views.base import Key, Object
 from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from motley.client.informer import Change
+from motley.scheduler.events import ClaimChanged, StorageClassChanged, VolumeChanged
+from motley.scheduler.feed import Feed
 
 T = TypeVar("T", bound=Object)
 
@@ -50,6 +53,29 @@ class Volumes:
     def set_class(self, key: Key, new: StorageClass | None) -> None:
         """A class came, changed or went."""
         _put(self.classes, key, new)
+
+    def follow(self, feed: Feed) -> None:
+        """Keep the book by informers; who decides about no volumes need not read them."""
+        if not feed.once("volumes"):
+            return
+        feed.informer(PersistentVolumeClaim).add_handler(lambda c: self._claim_changed(feed, c))
+        feed.informer(PersistentVolume).add_handler(lambda c: self._volume_changed(feed, c))
+        feed.informer(StorageClass).add_handler(lambda c: self._class_changed(feed, c))
+
+    def _claim_changed(self, feed: Feed, change: Change[PersistentVolumeClaim]) -> None:
+        self.set_claim(change.key, change.new)
+        if change.new is not None:
+            feed.happened(ClaimChanged(change.new))
+
+    def _volume_changed(self, feed: Feed, change: Change[PersistentVolume]) -> None:
+        self.set_volume(change.key, change.new)
+        if change.new is not None:
+            feed.happened(VolumeChanged(change.new))
+
+    def _class_changed(self, feed: Feed, change: Change[StorageClass]) -> None:
+        self.set_class(change.key, change.new)
+        if change.new is not None:
+            feed.happened(StorageClassChanged(change.new))
 
     def _tell(self) -> None:
         self._changed.set()

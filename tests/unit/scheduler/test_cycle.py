@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motley.scheduler import contract, profiles
+from motley.scheduler import contract, events, profiles
 from motley.scheduler.contract import Handle, PluginError
 from motley.scheduler.cycle import Cycle, Rotation
 from motley.scheduler.images import ImageTable
@@ -117,7 +117,7 @@ class Broken:
 
     name = "Broken"
     reason = "never"
-    wakes_on: contract.Events = ()
+    wakes_on: events.Events = ()
     Args = contract.NoArgs
 
     def __init__(self, args, handle): ...

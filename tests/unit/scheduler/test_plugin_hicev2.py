@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from motley.api import qos, quantity, status
 from motley.api.views.pod import Pod
 from motley.lib.clock import SYSTEM
-from motley.scheduler import contract, images, profiles
+from motley.scheduler import events, images, profiles
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import Handle, PluginError
 from motley.scheduler.cycle import Cycle
@@ -260,8 +260,8 @@ def test_a_change_of_a_label_acts_at_once(world, node):
     faster = node("slow", labels={"hice.kj": "0.95"})
     assert world.nodes.set_node(faster).labels
     assert "slow" in world.allowed(plugin, heavy)
-    assert contract.NodeLabelsChanged in plugin.wakes_on
-    assert plugin.may_help(world.info(heavy), contract.NodeLabelsChanged(faster))
+    assert events.NodeLabelsChanged in plugin.wakes_on
+    assert plugin.may_help(world.info(heavy), events.NodeLabelsChanged(faster))
 
 
 # -- score ----------------------------------------------------------------------------------

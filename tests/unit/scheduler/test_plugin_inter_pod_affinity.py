@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.plugins.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -213,10 +213,10 @@ def test_only_pods_the_terms_speak_of_wake_a_rejected_pod(world, plugin, pod):
     shy = world.info(pod("shy", affinity=away(term())))
     hated = world.info(pod("hated", labels={"app": "mail"}))
     hater = world.info(pod("hater", affinity=away(term(app="mail"))))
-    assert plugin.may_help(lonely, contract.PodAdded(web, "a1"))
-    assert not plugin.may_help(lonely, contract.PodAdded(mail, "a1"))
-    assert not plugin.may_help(shy, contract.PodAdded(web, "a1"))
-    assert plugin.may_help(shy, contract.PodDeleted(web, "a1"))
-    assert not plugin.may_help(shy, contract.PodDeleted(mail, "a1"))
-    assert plugin.may_help(hated, contract.PodDeleted(hater, "a1"))
-    assert plugin.may_help(shy, contract.NodeRemoved("a1"))
+    assert plugin.may_help(lonely, events.PodAdded(web, "a1"))
+    assert not plugin.may_help(lonely, events.PodAdded(mail, "a1"))
+    assert not plugin.may_help(shy, events.PodAdded(web, "a1"))
+    assert plugin.may_help(shy, events.PodDeleted(web, "a1"))
+    assert not plugin.may_help(shy, events.PodDeleted(mail, "a1"))
+    assert plugin.may_help(hated, events.PodDeleted(hater, "a1"))
+    assert plugin.may_help(shy, events.NodeRemoved("a1"))

@@ -8,7 +8,7 @@ import pytest
 from motley.api.selectors import Selector
 from motley.api.views.base import Key
 from motley.api.views.pod import Pod, TopologySpreadConstraint
-from motley.scheduler import contract, directory
+from motley.scheduler import contract, directory, events
 from motley.scheduler.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -205,7 +205,6 @@ def test_a_profile_can_bring_its_own_defaults_or_none(world, pod, spread):
     stated = spread(constraint(HOST, skew=5))
     assert world.allowed(plugin, stated) == ["a1", "a2", "b1", "out"]
     none = PodTopologySpread(PodTopologySpreadArgs(defaulting_type="List"), world.handle)
-    assert not none.asks_for_siblings
     assert _scores(world, none, pod("new", labels=WEB)) is None
 
 
@@ -239,8 +238,8 @@ def test_only_pods_a_constraint_counts_wake_a_rejected_pod(world, plugin, pod, s
     web, mail = world.info(pod("w", labels=WEB)), world.info(pod("m", labels={"app": "mail"}))
     foreign = pod("f", labels=WEB)
     foreign.metadata.namespace = "elsewhere"
-    assert plugin.may_help(waiting, contract.PodAdded(web, "a1"))
-    assert plugin.may_help(waiting, contract.PodDeleted(web, "a1"))
-    assert not plugin.may_help(waiting, contract.PodDeleted(mail, "a1"))
-    assert not plugin.may_help(waiting, contract.PodAdded(world.info(foreign), "a1"))
-    assert plugin.may_help(waiting, contract.NodeRemoved("b1"))
+    assert plugin.may_help(waiting, events.PodAdded(web, "a1"))
+    assert plugin.may_help(waiting, events.PodDeleted(web, "a1"))
+    assert not plugin.may_help(waiting, events.PodDeleted(mail, "a1"))
+    assert not plugin.may_help(waiting, events.PodAdded(world.info(foreign), "a1"))
+    assert plugin.may_help(waiting, events.NodeRemoved("b1"))

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from motley.scheduler import contract, durations, profiles
+from motley.scheduler import contract, durations, events, profiles
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import Handle
 from motley.scheduler.images import ImageTable
@@ -94,7 +94,7 @@ class MemRealUsage:
 class Hicev2:
     name = "Hicev2"
     reason = "slow"
-    wakes_on: contract.Events = ()
+    wakes_on: events.Events = ()
     Args = contract.NoArgs
 
     def __init__(self, args, handle): ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley.scheduler import contract, profiles
+from motley.scheduler import events, profiles
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import Handle
 from motley.scheduler.images import ImageTable
@@ -78,10 +78,10 @@ def test_an_unschedulable_pod_waits_for_an_event_that_helps(queue, infos, pod, n
     queue.add(infos.of(pod("a")))
     queue.reject(queue.pop(), frozenset({"TaintToleration"}))
     clock.time += 60
-    assert queue.event(contract.NodeLabelsChanged(node("n"))) == 0
-    assert queue.event(contract.PodDeleted(infos.of(pod("x")), "n")) == 0
+    assert queue.event(events.NodeLabelsChanged(node("n"))) == 0
+    assert queue.event(events.PodDeleted(infos.of(pod("x")), "n")) == 0
     assert queue.pop() is None
-    assert queue.event(contract.NodeTaintsChanged(node("n"))) == 1
+    assert queue.event(events.NodeTaintsChanged(node("n"))) == 1
     assert _names(queue) == ["a"]
 
 
@@ -90,7 +90,7 @@ def test_an_event_that_comes_before_the_rest_is_over_does_not_shorten_it(
 ):
     queue.add(infos.of(pod("a")))
     queue.reject(queue.pop(), frozenset({"TaintToleration"}))
-    assert queue.event(contract.NodeTaintsChanged(node("n"))) == 1
+    assert queue.event(events.NodeTaintsChanged(node("n"))) == 1
     assert queue.get("a").place is Place.BACKOFF
     clock.time += 1
     queue.flush()
@@ -104,30 +104,30 @@ def test_a_node_that_is_too_small_does_not_wake_the_pod(queue, nodes, infos, pod
     for name, cpu in (("small", "4"), ("big", "16")):
         nodes.set_node(node(name, cpu=cpu))
     nodes.add_pod(infos.of(pod("there", requests={"cpu": "9"})), "big")
-    assert queue.event(contract.NodeAdded(node("small"))) == 0
-    assert queue.event(contract.NodeAdded(node("big"))) == 0
+    assert queue.event(events.NodeAdded(node("small"))) == 0
+    assert queue.event(events.NodeAdded(node("big"))) == 0
     freed = nodes.remove_pod("there")
-    assert queue.event(contract.PodDeleted(freed.info, "small")) == 0
-    assert queue.event(contract.PodDeleted(freed.info, "big")) == 1
+    assert queue.event(events.PodDeleted(freed.info, "small")) == 0
+    assert queue.event(events.PodDeleted(freed.info, "big")) == 1
 
 
 def test_a_deleted_pod_without_the_wanted_port_does_not_wake(queue, infos, pod, clock):
     queue.add(infos.of(pod("a", host_port=80)))
     queue.reject(queue.pop(), frozenset({"NodePorts"}))
-    assert queue.event(contract.PodDeleted(infos.of(pod("x", host_port=81)), "n")) == 0
-    assert queue.event(contract.PodDeleted(infos.of(pod("y", host_port=80)), "n")) == 1
+    assert queue.event(events.PodDeleted(infos.of(pod("x", host_port=81)), "n")) == 0
+    assert queue.event(events.PodDeleted(infos.of(pod("y", host_port=80)), "n")) == 1
 
 
 def test_one_convinced_plugin_of_several_is_enough(queue, infos, pod, node):
     queue.add(infos.of(pod("a")))
     queue.reject(queue.pop(), frozenset({"TaintToleration", "NodeAffinity"}))
-    assert queue.event(contract.NodeLabelsChanged(node("n"))) == 1
+    assert queue.event(events.NodeLabelsChanged(node("n"))) == 1
 
 
 def test_a_pod_nobody_in_particular_rejected_wakes_on_anything(queue, infos, pod, node):
     queue.add(infos.of(pod("a")))
     queue.reject(queue.pop(), frozenset())
-    assert queue.event(contract.NodeAdded(node("n"))) == 1
+    assert queue.event(events.NodeAdded(node("n"))) == 1
 
 
 def test_after_five_minutes_an_unschedulable_pod_is_tried_anyway(queue, infos, pod, clock):

@@ -13,9 +13,10 @@ from motley.api.views.pod import Pod
 from motley.api.views.workloads import ReplicationController, StatefulSet
 from motley.client.decoding import Listing, ListMeta, WatchEvent
 from motley.lib.clock import SYSTEM
-from motley.scheduler import profiles, surroundings
+from motley.scheduler import profiles
 from motley.scheduler.columns import Columns
-from motley.scheduler.contract import Handle
+from motley.scheduler.contract import FollowsObjects, Handle
+from motley.scheduler.feed import Feed
 from motley.scheduler.images import ImageTable
 
 pytestmark = pytest.mark.looptime
@@ -49,6 +50,18 @@ def _handle(text: str = "") -> tuple[Handle, list[Any]]:
     return handle, [profile.plugins for profile in built.values()]
 
 
+def _followed(api: Listed, plugins: list[Any], only: tuple[str, ...]) -> Feed:
+    feed = Feed(api, lambda _: None, clock=SYSTEM)
+    for profile in plugins:
+        for name, plugin in profile.items():
+            if name in only and isinstance(plugin, FollowsObjects):
+                plugin.follow(feed)
+    return feed
+
+
+_ASKING = ("InterPodAffinity", "PodTopologySpread")
+
+
 def _meta(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1", **more}
 
@@ -69,7 +82,7 @@ async def test_namespaces_services_and_controllers_are_followed():
     )
     handle, plugins = _handle()
     book = handle.directory
-    informers = surroundings.follow(api, book, plugins, SYSTEM)
+    informers = _followed(api, plugins, _ASKING).informers
     assert len(informers) == 5
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(informer.run()) for informer in informers]
@@ -107,5 +120,32 @@ profiles:
   - plugins: {multiPoint: {disabled: [{name: InterPodAffinity}]}}
     pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List}}]
 """
-    handle, plugins = _handle(text)
-    assert surroundings.follow(Listed(), handle.directory, plugins, SYSTEM) == []
+    _, plugins = _handle(text)
+    assert _followed(Listed(), plugins, _ASKING).informers == []
+
+
+async def test_a_kind_the_server_does_not_know_is_not_waited_for():
+    class Without(Listed):
+        async def list(self, cls: type, **more: Any) -> Listing[Any]:
+            if cls is Service:
+                raise status.NotFound("the server could not find the requested resource")
+            return await super().list(cls, **more)
+
+    feed = Feed(Without(), lambda _: None, clock=SYSTEM)
+    feed.informer(Service, optional=True)
+    feed.informer(Namespace)
+    assert not feed.has_synced
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(informer.run()) for informer in feed.informers]
+        async with asyncio.timeout(10):
+            await feed.synced()
+        assert feed.has_synced
+        for task in tasks:
+            task.cancel()
+
+
+def test_informers_are_shared_and_books_filled_once():
+    feed = Feed(Listed(), lambda _: None, clock=SYSTEM)
+    assert feed.informer(Service) is feed.informer(Service)
+    assert feed.once("volumes")
+    assert not feed.once("volumes")

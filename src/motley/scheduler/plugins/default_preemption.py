@@ -10,9 +10,11 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from motley.api.views.policy import PodDisruptionBudget
 from motley.scheduler import contract, preemption
 from motley.scheduler.contract import Columns, Ineligible, Mask, Nomination, PodInfo, Reject
 from motley.scheduler.decisions import fit_error
+from motley.scheduler.feed import Feed
 from motley.scheduler.preemption import Trial
 
 REASON = "PreemptionByScheduler"
@@ -48,6 +50,13 @@ class DefaultPreemption:
         self._args = args
         self._budgets = handle.budgets
         self._nominations = handle.nominations
+
+    def follow(self, feed: Feed) -> None:
+        """Budgets say whose end to avoid."""
+        if feed.once("budgets"):
+            feed.informer(PodDisruptionBudget).add_handler(
+                lambda change: self._budgets.set(change.key, change.new)
+            )
 
     def post_filter(
         self, pod: PodInfo, nodes: Columns, rejected_by: Mapping[str, Mask], trial: Trial

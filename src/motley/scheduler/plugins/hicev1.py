@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from motley.api.views.pod import Container
-from motley.scheduler import contract, images
+from motley.scheduler import contract, events, images
 from motley.scheduler.contract import SKIP, Api, Columns, Mask, PodInfo, Reject, Verdict
 from motley.scheduler.images import ImageArchitectures, Platform
 
@@ -37,7 +37,7 @@ class Hicev1:
 
     name = "Hicev1"
     reason = "node(s)'s arch isn't included in pods arches"
-    wakes_on = (contract.NodeAdded, contract.NodeLabelsChanged, contract.ImageMapChanged)
+    wakes_on = (events.NodeAdded, events.NodeLabelsChanged, events.ImageMapChanged)
     only_where_named = ("bind",)
     removal_helps = False
     Args = Hicev1Args

@@ -25,18 +25,10 @@ import numpy.typing as npt
 from motley.api import status
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.columns import CPU_ROW
-from motley.scheduler.contract import (
-    Api,
-    ClusterEvent,
-    Columns,
-    Mask,
-    PluginError,
-    PodInfo,
-    Scores,
-    Verdict,
-)
+from motley.scheduler.contract import Api, Columns, Mask, PluginError, PodInfo, Scores, Verdict
+from motley.scheduler.events import ClusterEvent
 from motley.scheduler.interning import ABSENT
 from motley.scheduler.plugins import speed
 from motley.scheduler.plugins.node_resources_fit import NodeResourcesFit, NodeResourcesFitArgs
@@ -70,7 +62,7 @@ class Hicev2:
 
     name = "Hicev2"
     reason = TOO_SLOW  # `explain` names what lacks
-    wakes_on = (*NodeResourcesFit.wakes_on, contract.NodeLabelsChanged)
+    wakes_on = (*NodeResourcesFit.wakes_on, events.NodeLabelsChanged)
     scope = "requests"
     only_where_named = ("bind",)
     Args = Hicev2Args
@@ -124,12 +116,12 @@ class Hicev2:
         """Room and speed matter on the node where something changed, nowhere else."""
         match event:
             case (
-                contract.NodeAdded(node)
-                | contract.NodeAllocatableChanged(node)
-                | contract.NodeLabelsChanged(node)
+                events.NodeAdded(node)
+                | events.NodeAllocatableChanged(node)
+                | events.NodeLabelsChanged(node)
             ):
                 name = node.metadata.name
-            case contract.PodDeleted(_, name) | contract.PodUpdated(_, name):
+            case events.PodDeleted(_, name) | events.PodUpdated(_, name):
                 pass
             case _:
                 return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from motley.scheduler import contract
+from motley.scheduler import contract, events, surroundings
 from motley.scheduler.contract import (
     MAX_SCORE,
     SKIP,
@@ -25,6 +25,7 @@ from motley.scheduler.contract import (
     Scores,
     Verdict,
 )
+from motley.scheduler.feed import Feed
 from motley.scheduler.interning import ABSENT
 from motley.scheduler.plugins import topology
 from motley.scheduler.podsets import Counts, PodSet, Term
@@ -74,11 +75,11 @@ class InterPodAffinity:
     away_reason = "node(s) didn't match pod anti-affinity rules"
     kept_away_reason = "node(s) didn't satisfy existing pods anti-affinity rules"
     wakes_on = (
-        contract.PodAdded,
-        contract.PodUpdated,
-        contract.PodDeleted,
-        contract.NodeAdded,
-        contract.NodeLabelsChanged,
+        events.PodAdded,
+        events.PodUpdated,
+        events.PodDeleted,
+        events.NodeAdded,
+        events.NodeLabelsChanged,
     )
     Args = InterPodAffinityArgs
 
@@ -86,6 +87,10 @@ class InterPodAffinity:
         self._args = args
         self._directory = handle.directory
         self._plans: dict[int, _Plan] = {}
+
+    def follow(self, feed: Feed) -> None:
+        """Terms choose namespaces by label."""
+        surroundings.follow_namespaces(feed, self._directory)
 
     # -- filter -----------------------------------------------------------------------------
 
@@ -123,13 +128,13 @@ class InterPodAffinity:
             _blocked(((key, column.dense(size)) for key, column in plan.kept_away), nodes),
         )
 
-    def may_help(self, pod: PodInfo, event: contract.ClusterEvent) -> bool:
+    def may_help(self, pod: PodInfo, event: events.ClusterEvent) -> bool:
         """A new pod must be one to be near to, a gone one must have been in the way."""
         match event:
-            case contract.PodAdded(pod=other):
+            case events.PodAdded(pod=other):
                 near = pod.terms.near
                 return bool(near) and all(self._concerns(term, other) for term in near)
-            case contract.PodDeleted(pod=other):
+            case events.PodDeleted(pod=other):
                 return any(self._concerns(term, other) for term in pod.terms.away) or any(
                     self._concerns(term, pod) for term in other.terms.away
                 )

@@ -17,7 +17,7 @@ from motley.api.views.pod import (
     NodeSelectorTerm,
     PreferredSchedulingTerm,
 )
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.contract import SKIP, Columns, Mask, PodInfo, Reject, Scores, Verdict
 from motley.scheduler.interning import ABSENT, UNKNOWN, parse_integer
 from motley.scheduler.plugins import normalize
@@ -133,7 +133,7 @@ class NodeAffinity:
     name = "NodeAffinity"
     reason = "node(s) didn't match Pod's node affinity/selector"
     added_reason = "node(s) didn't match scheduler-enforced node affinity"
-    wakes_on = (contract.NodeAdded, contract.NodeLabelsChanged)
+    wakes_on = (events.NodeAdded, events.NodeLabelsChanged)
     static = True
     Args = NodeAffinityArgs
 

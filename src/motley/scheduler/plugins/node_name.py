@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.contract import SKIP, Columns, Mask, PodInfo, Verdict
 
 
@@ -11,7 +11,7 @@ class NodeName:
 
     name = "NodeName"
     reason = "node(s) didn't match the requested node name"
-    wakes_on = (contract.NodeAdded,)
+    wakes_on = (events.NodeAdded,)
     removal_helps = False
     Args = contract.NoArgs
 

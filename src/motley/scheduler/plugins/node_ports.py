@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from motley.scheduler import contract
-from motley.scheduler.contract import SKIP, ClusterEvent, Columns, Mask, PodInfo, Verdict
+from motley.scheduler import contract, events
+from motley.scheduler.contract import SKIP, Columns, Mask, PodInfo, Verdict
+from motley.scheduler.events import ClusterEvent
 
 
 class NodePorts:
@@ -11,7 +12,7 @@ class NodePorts:
 
     name = "NodePorts"
     reason = "node(s) didn't have free ports for the requested pod ports"
-    wakes_on = (contract.NodeAdded, contract.PodDeleted)
+    wakes_on = (events.NodeAdded, events.PodDeleted)
     scope = "node"
     Args = contract.NoArgs
 
@@ -31,7 +32,7 @@ class NodePorts:
 
     def may_help(self, pod: PodInfo, event: ClusterEvent) -> bool:
         """A pod that held none of these ports frees none of them."""
-        if isinstance(event, contract.PodDeleted):
+        if isinstance(event, events.PodDeleted):
             wanted = {(port.protocol, port.port) for port in pod.host_ports}
             return any((port.protocol, port.port) in wanted for port in event.pod.host_ports)
         return True

@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.columns import PODS_ROW
-from motley.scheduler.contract import MAX_SCORE, ClusterEvent, Columns, Mask, PodInfo, Scores
+from motley.scheduler.contract import MAX_SCORE, Columns, Mask, PodInfo, Scores
+from motley.scheduler.events import ClusterEvent
 from motley.scheduler.plugins.resource_usage import (
     CPU_AND_MEMORY,
     ResourceSpec,
@@ -114,10 +115,10 @@ class NodeResourcesFit:
     name = "NodeResourcesFit"
     reason = "Insufficient resources"  # `explain` names which
     wakes_on = (
-        contract.NodeAdded,
-        contract.NodeAllocatableChanged,
-        contract.PodDeleted,
-        contract.PodUpdated,
+        events.NodeAdded,
+        events.NodeAllocatableChanged,
+        events.PodDeleted,
+        events.PodUpdated,
     )
     scope = "requests"
     Args = NodeResourcesFitArgs
@@ -161,9 +162,9 @@ class NodeResourcesFit:
     def may_help(self, pod: PodInfo, event: ClusterEvent) -> bool:
         """Room matters on the node where something changed, nowhere else."""
         match event:
-            case contract.NodeAdded(node) | contract.NodeAllocatableChanged(node):
+            case events.NodeAdded(node) | events.NodeAllocatableChanged(node):
                 name = node.metadata.name
-            case contract.PodDeleted(_, name) | contract.PodUpdated(_, name):
+            case events.PodDeleted(_, name) | events.PodUpdated(_, name):
                 pass
             case _:
                 return True

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from motley.scheduler import contract
-from motley.scheduler.columns import TaintKey
+from motley.scheduler import contract, events
 from motley.scheduler.contract import Columns, Mask, PodInfo
+from motley.scheduler.facts import TaintKey
 from motley.scheduler.plugins import taint_toleration
 
 _CORDON = TaintKey("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -15,7 +15,7 @@ class NodeUnschedulable:
 
     name = "NodeUnschedulable"
     reason = "node(s) were unschedulable"
-    wakes_on = (contract.NodeAdded, contract.NodeTaintsChanged)
+    wakes_on = (events.NodeAdded, events.NodeTaintsChanged)
     static = True
     Args = contract.NoArgs
 

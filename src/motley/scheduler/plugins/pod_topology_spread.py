@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from motley.api.selectors import Selector
 from motley.api.views.pod import TopologySpreadConstraint
-from motley.scheduler import contract
+from motley.scheduler import contract, events, surroundings
 from motley.scheduler.contract import MAX_SCORE, SKIP, Columns, Mask, PodInfo, Scores, Verdict
+from motley.scheduler.feed import Feed
 from motley.scheduler.interning import ABSENT
 from motley.scheduler.plugins import node_affinity, taint_toleration, topology
 from motley.scheduler.podsets import Condition, Counts, PodSet, with_own_labels
@@ -122,13 +123,13 @@ class PodTopologySpread:
     reason = "node(s) didn't match pod topology spread constraints"
     label_reason = reason + " (missing required label)"
     wakes_on = (
-        contract.PodAdded,
-        contract.PodUpdated,
-        contract.PodDeleted,
-        contract.NodeAdded,
-        contract.NodeRemoved,
-        contract.NodeLabelsChanged,
-        contract.NodeTaintsChanged,
+        events.PodAdded,
+        events.PodUpdated,
+        events.PodDeleted,
+        events.NodeAdded,
+        events.NodeRemoved,
+        events.NodeLabelsChanged,
+        events.NodeTaintsChanged,
     )
     Args = PodTopologySpreadArgs
 
@@ -139,10 +140,10 @@ class PodTopologySpread:
         self._plans: dict[int, _Plan] = {}  # by template, as the next
         self._siblings: dict[int, tuple[int, Selector]] = {}
 
-    @property
-    def asks_for_siblings(self) -> bool:
-        """Are there default constraints, so that Services and controllers must be known?"""
-        return bool(self._defaults)
+    def follow(self, feed: Feed) -> None:
+        """Default constraints are about the pods that Services and controllers select."""
+        if self._defaults:
+            surroundings.follow_siblings(feed, self._directory)
 
     # -- filter -----------------------------------------------------------------------------
 
@@ -173,10 +174,10 @@ class PodTopologySpread:
         """Rows that no pod's leaving can help: they are in no domain of some constraint."""
         return rejected & ~_labelled(self._constraints(pod, HARD), nodes)
 
-    def may_help(self, pod: PodInfo, event: contract.ClusterEvent) -> bool:
+    def may_help(self, pod: PodInfo, event: events.ClusterEvent) -> bool:
         """Pods that no constraint counts change nothing."""
         match event:
-            case contract.PodAdded(pod=other) | contract.PodDeleted(pod=other):
+            case events.PodAdded(pod=other) | events.PodDeleted(pod=other):
                 if other.group.namespace != pod.group.namespace:
                     return False
                 labels = dict(other.group.labels)

@@ -6,9 +6,9 @@ NoSchedule and NoExecute filter; PreferNoSchedule only costs score.
 import numpy as np
 import numpy.typing as npt
 
-from motley.scheduler import contract
-from motley.scheduler.columns import TaintKey
+from motley.scheduler import contract, events
 from motley.scheduler.contract import Columns, Mask, PodInfo, Scores
+from motley.scheduler.facts import TaintKey
 from motley.scheduler.plugins import normalize
 
 _HARD = ("NoSchedule", "NoExecute")
@@ -50,7 +50,7 @@ class TaintToleration:
 
     name = "TaintToleration"
     reason = "node(s) had untolerated taint(s)"
-    wakes_on = (contract.NodeAdded, contract.NodeTaintsChanged)
+    wakes_on = (events.NodeAdded, events.NodeTaintsChanged)
     static = True
     Args = contract.NoArgs
 

@@ -18,8 +18,9 @@ from motley.api import storage
 from motley.api.views.base import Key
 from motley.api.views.pod import NodeSelectorRequirement, NodeSelectorTerm
 from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim
-from motley.scheduler import contract
+from motley.scheduler import contract, events
 from motley.scheduler.contract import SKIP, Api, Columns, Mask, PodInfo, Reject, Verdict
+from motley.scheduler.feed import Feed
 from motley.scheduler.plugins.node_affinity import match_term
 from motley.scheduler.volumes import Promise, Volumes
 
@@ -72,11 +73,11 @@ class VolumeBinding:
     name = "VolumeBinding"
     reason = "node(s) didn't find available persistent volumes to bind"
     wakes_on = (
-        contract.NodeAdded,
-        contract.NodeLabelsChanged,
-        contract.ClaimChanged,
-        contract.VolumeChanged,
-        contract.StorageClassChanged,
+        events.NodeAdded,
+        events.NodeLabelsChanged,
+        events.ClaimChanged,
+        events.VolumeChanged,
+        events.StorageClassChanged,
     )
     removal_helps = False
     Args = VolumeBindingArgs
@@ -85,6 +86,10 @@ class VolumeBinding:
         self._timeout_s = float(args.bind_timeout_seconds)
         self._book: Volumes = handle.volumes
         self._nodes = handle.nodes
+
+    def follow(self, feed: Feed) -> None:
+        """Claims, volumes and classes."""
+        self._book.follow(feed)
 
     # -- deciding ---------------------------------------------------------------------------
 
@@ -185,9 +190,9 @@ class VolumeBinding:
         }
         return {reason: count for reason, count in counts.items() if count}
 
-    def may_help(self, pod: PodInfo, event: contract.ClusterEvent) -> bool:
+    def may_help(self, pod: PodInfo, event: events.ClusterEvent) -> bool:
         """Of claims only the pod's own matter."""
-        return not isinstance(event, contract.ClaimChanged) or event.claim.key in claim_keys(pod)
+        return not isinstance(event, events.ClaimChanged) or event.claim.key in claim_keys(pod)
 
     # -- promising and keeping --------------------------------------------------------------
 
