@@ -3,9 +3,11 @@
 import ipaddress
 import socket
 from pathlib import Path
+from typing import Any
 
 import click
 
+from motley.cli.eviction_options import eviction_options, image_limits, policy
 from motley.lib import journal, tasks
 
 
@@ -126,6 +128,7 @@ def _own_address() -> str:
     default="info",
     show_default=True,
 )
+@eviction_options
 def command(
     kubeconfig: str | None,
     name: str | None,
@@ -151,6 +154,7 @@ def command(
     taints: tuple[dict[str, str], ...],
     health_port: int,
     log_level: str,
+    **eviction: Any,
 ) -> None:
     """Run the node agent in the foreground.
 
@@ -193,6 +197,8 @@ def command(
         node_labels=node_labels,
         register_taints=taints,
         port=port,
+        eviction=policy(eviction),
+        image_limits=image_limits(eviction),
     )
     journal.configure(log_level)
 

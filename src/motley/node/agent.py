@@ -8,12 +8,12 @@ running; the next agent finds them by their labels and goes on.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
 import aiohttp
 
+from motley.api import overcommit
 from motley.api import status as api_status
 from motley.api.views.base import Key
 from motley.api.views.core import Node, Service
@@ -30,10 +30,13 @@ from motley.node.context import Context, Settings
 from motley.node.cri.errors import RuntimeFailure
 from motley.node.cri.runtime import Runtime
 from motley.node.cri.values import Version
+from motley.node.eviction.evictor import Evictor
 from motley.node.housekeeping import Housekeeper
+from motley.node.imagegc import ImageCollector
 from motley.node.images import Images
 from motley.node.objects import Objects
 from motley.node.podworker import PodWorker
+from motley.node.readiness import NodeReadiness, SetupNetwork
 from motley.node.registration import RENEW_S, STATUS_S, Registration
 from motley.node.runtimewatch import RuntimeWatch
 from motley.node.server import Server
@@ -41,11 +44,9 @@ from motley.node.volumes.podvolumes import PodVolumes
 
 log = journal.get(__name__)
 
-SetupNetwork = Callable[[str], Awaitable[None]]
-
 HOUSEKEEPING_S = 15.0
 NOT_READY_POLL_S = 0.5
-RUNTIME_GRACE_S = 30.0  # as the kubelet: silent for longer than this, it counts as down
+IMAGE_GC_S = 300.0
 SETTLE_S = 20.0  # a start that takes longer than this is a failure to report
 
 
@@ -67,7 +68,6 @@ class Agent:
         self._settings = settings
         self._client = client
         self._runtime = runtime
-        self._setup_network = setup_network
         self._tls = tls
         self._bind = bind
         self._clock = clock
@@ -75,10 +75,8 @@ class Agent:
         self._workers: dict[str, PodWorker] = {}
         self._is_adopting = True
         self._must_report = asyncio.Event()
-        self._has_network = False
-        self._runtime_says = "the container runtime has not answered yet"
-        self._runtime_seen_at = clock.monotonic()
-        self._network_says = "waiting for the node's podCIDR"
+        self._readiness = NodeReadiness(runtime, setup_network, clock, self._rng)
+        self._evictor: Evictor | None = None
         selector = f"spec.nodeName={settings.name}"
         self._pods: Informer[Pod] = Informer(client, Pod, field_selector=selector, clock=clock)
         self._services: Informer[Service] = Informer(client, Service, clock=clock)
@@ -93,11 +91,11 @@ class Agent:
     @property
     def is_ready(self) -> bool:
         """Are the agent's own informers current and the runtime there?"""
-        return not self._is_adopting and not self._runtime_says
+        return not self._is_adopting and not self._readiness.runtime
 
     def not_ready(self) -> str:
         """Why the node cannot run pods now; empty when it can."""
-        return self._runtime_says or self._network_says
+        return self._readiness.missing
 
     def find(self, key: Key) -> PodWorker | None:
         """The worker of a pod by name; of two with one name, the living one."""
@@ -125,6 +123,7 @@ class Agent:
             version,
             clock,
             self.not_ready,
+            lambda: self._evictor.conditions if self._evictor else (),
         )
         await self._until_registered(registration)
         async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as self._tasks:
@@ -143,7 +142,7 @@ class Agent:
                 host_resolver=dnsconfig.parse(_text(Path("/etc/resolv.conf"))),
                 host_hosts=_text(Path("/etc/hosts")),
                 services=self._services.items,
-                is_network_ready=lambda: not self._network_says,
+                is_network_ready=lambda: not self._readiness.network,
             )
             self._nodes.add_handler(lambda change: self._node_changed(change, registration))
             start = self._tasks.create_task
@@ -152,7 +151,8 @@ class Agent:
             start(self._services.run())
             start(self._renew(registration))
             start(self._report(registration))
-            start(self._network())
+            start(self._readiness.follow_network(self._nodes, settings.name))
+            start(self._evict())
             start(self._adopt())
             if self._tls is not None:
                 server = Server(
@@ -253,7 +253,14 @@ class Agent:
             for w in self._workers.values()
             if w.pod is not None and not w.pod.is_terminal and w.notes.rejected is None
         ]
-        rejection = resources.admit(pod, present, self._context.resources.allocatable)
+        under_pressure = self._evictor.refusal(pod) if self._evictor is not None else ""
+        if under_pressure:
+            rejection: resources.Rejection | None = resources.Rejection("Evicted", under_pressure)
+        else:
+            node = self._nodes.get(Key("", self._settings.name))
+            ratios = overcommit.ratios(node.metadata.labels) if node is not None else {}
+            allocatable = self._context.resources.allocatable
+            rejection = resources.admit(pod, present, allocatable, ratios)
         if rejection is None:
             return None
         log.warning("pod rejected", pod=pod.key, reason=rejection.reason)
@@ -298,6 +305,31 @@ class Agent:
                 log.warning("housekeeping failed", error=error)
             await self._clock.sleep(HOUSEKEEPING_S)
 
+    async def _evict(self) -> None:
+        """Once what runs is known, keep the node from running out of anything."""
+        context, settings = self._context, self._settings
+        context.cgroups.limit_pods(context.resources.allocatable)
+        images = ImageCollector(self._runtime, self._clock, settings.image_limits)
+        self._evictor = Evictor(
+            context,
+            settings.eviction,
+            lambda: list(self._workers.values()),
+            images.remove_unused,
+            lambda: self._nodes.get(Key("", settings.name)),
+            self._must_report.set,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._evictor.run())
+            group.create_task(self._collect_images(images))
+
+    async def _collect_images(self, images: ImageCollector) -> None:
+        while True:
+            await self._clock.sleep(IMAGE_GC_S)
+            try:
+                await images.round()
+            except (OSError, RuntimeFailure) as error:
+                log.warning("images not collected", error=error)
+
     # -- the node
 
     def _node_changed(self, change: Change[Node], registration: Registration) -> None:
@@ -305,56 +337,14 @@ class Agent:
         if change.new is None:
             self._must_report.set()
 
-    async def _network(self) -> None:
-        """Set the pod network up once the node has a podCIDR, and again if it gets another."""
-        backoff = Backoff(base_s=0.2, cap_s=10.0, rng=self._rng)
-        changed = asyncio.Event()
-        self._nodes.add_handler(lambda _: changed.set())
-        done = ""
-        while True:
-            await changed.wait()
-            changed.clear()
-            node = self._nodes.get(Key("", self._settings.name))
-            if node is None or node.spec.pod_cidr in ("", done):
-                continue
-            try:
-                await self._setup_network(node.spec.pod_cidr)
-            except Exception as error:
-                # Whatever the network's part raises, the node stays NotReady and says why.
-                self._has_network = False
-                self._network_says = f"pod network: {error}"
-                log.warning("pod network not set up", error=error)
-                await self._clock.sleep(backoff.next())
-                changed.set()
-                continue
-            backoff.reset()
-            done = node.spec.pod_cidr
-            log.info("pod network set up", pod_cidr=done)
-            self._network_says = "waiting for the runtime to see the pod network"
-            self._has_network = True
-
-    async def _check_runtime(self) -> None:
-        try:
-            says = await self._runtime.readiness()
-        except RuntimeFailure as error:
-            # A runtime that is started again takes its containers over: they need not notice.
-            if self._clock.monotonic() - self._runtime_seen_at > RUNTIME_GRACE_S:
-                self._runtime_says = f"container runtime: {error}"
-            return
-        self._runtime_seen_at = self._clock.monotonic()
-        self._runtime_says = says.runtime
-        if self._has_network and says.network != self._network_says:
-            self._network_says = says.network
-            if not says.network:
-                for worker in self._workers.values():
-                    worker.retry_now()
-
     async def _report(self, registration: Registration) -> None:
         # A restart is no reason to send traffic away from running pods: what this agent's last
         # life reported holds until this one knows better, or has had its time to find out.
         settled_at = self._clock.monotonic() + SETTLE_S
         while True:
-            await self._check_runtime()
+            if await self._readiness.check():
+                for worker in self._workers.values():
+                    worker.retry_now()
             is_well = not self.not_ready()
             try:
                 if is_well or not registration.is_ready or self._clock.monotonic() > settled_at:

@@ -115,6 +115,44 @@ class Cgroups:
                 group = self._h.controllers["cpu"] / path.lstrip("/")
                 _write(group / "cpu.shares", str(shares))
 
+    def limit_pods(self, allocatable: Mapping[str, int]) -> None:
+        """Pods together get what is allocatable and no more, so that the system keeps its part."""
+        path = f"/{self.root}"
+        self._ensure(path)
+        memory = allocatable.get("memory", 0)
+        if self.is_v2:
+            group = self._h.every[0] / self.root
+            weight = resources.weight(resources.shares(allocatable.get("cpu", 0)))
+            _write(group / "cpu.weight", str(weight))
+            _write(group / "memory.max", str(memory) if memory else "max")
+            return
+        cpu = self._h.controllers["cpu"] / self.root
+        _write(cpu / "cpu.shares", str(resources.shares(allocatable.get("cpu", 0))))
+        group = self._h.controllers["memory"] / self.root
+        _write(group / "memory.limit_in_bytes", str(memory) if memory else "-1")
+
+    def working_set_bytes(self) -> int:
+        """Memory of all pods, without the file cache that nobody used lately."""
+        if self.is_v2:
+            group = self._h.every[0] / self.root
+            used, inactive = group / "memory.current", "inactive_file"
+        else:
+            group = self._h.controllers["memory"] / self.root
+            used, inactive = group / "memory.usage_in_bytes", "total_inactive_file"
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return max(0, int(used.read_text()) - int(stat.get(inactive, 0)))
+
+    def pids_of(self, uid: str) -> int:
+        """Processes and threads of a pod, where the kernel counts them."""
+        point = self._h.every[0] if self.is_v2 else self._h.controllers.get("pids")
+        if point is None:
+            return 0
+        for qos in ("Guaranteed", "Burstable", "BestEffort"):
+            count = point / pod_path(self.root, qos, uid).lstrip("/") / "pids.current"
+            if count.is_file():
+                return int(count.read_text())
+        return 0
+
     def pods(self) -> set[str]:
         """Uids that have a group."""
         found: set[str] = set()

@@ -13,6 +13,8 @@ from motley.node.cgroups import Cgroups
 from motley.node.checks import Checker
 from motley.node.cri.runtime import Runtime
 from motley.node.dnsconfig import Resolver
+from motley.node.eviction.pressure import Policy
+from motley.node.imagegc import Limits
 from motley.node.images import Images
 from motley.node.objects import Objects
 from motley.node.volumes.podvolumes import PodVolumes
@@ -35,6 +37,8 @@ class Settings:
     port: int = 10250
     log_max_bytes: int = 10 << 20  # kubelet's containerLogMaxSize
     log_max_files: int = 5
+    eviction: Policy = field(default_factory=Policy)
+    image_limits: Limits = field(default_factory=Limits)
 
     @property
     def log_root(self) -> Path:

@@ -138,6 +138,7 @@ class Notes:
     failed_starts: dict[str, StartFailure] = field(default_factory=dict)
     killing: dict[str, float] = field(default_factory=dict)  # container id -> deadline
     rejected: tuple[str, str] | None = None  # reason, message: the node refuses the pod
+    end_grace_s: float | None = None  # where the node ends the pod: how long it has
     is_released: bool = False  # a finished pod's sandbox, volumes and cgroup are given back
 
 

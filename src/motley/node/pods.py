@@ -253,6 +253,8 @@ def _end(
 
 def _finish(pod: Pod, observed: RuntimePod, notes: Notes, now: float) -> Plan:
     grace = float(pod.spec.termination_grace_period_seconds)
+    if notes.end_grace_s is not None:
+        grace = min(grace, notes.end_grace_s)
     kills = _shutdown(pod, observed, notes, now, grace)
     if kills is not None:
         return Plan(tuple(kills))

@@ -54,7 +54,7 @@ def compute(view: View) -> dict[str, Any]:
         "podIP": ips[0] if ips else None,
         "podIPs": [{"ip": ip} for ip in ips],
         "startTime": pod.status.start_time or view.before.get("startTime") or rfc3339(view.now),
-        "conditions": _conditions(view, phase, init, main),
+        "conditions": [*_conditions(view, phase, init, main), *_disruption(view)],
         "containerStatuses": main,
     }
     if init:
@@ -308,6 +308,14 @@ def _conditions(
         _condition(view, "ContainersReady", not reason, reason, message),
         _condition(view, "Ready", not ready[0], *ready),
     ]
+
+
+def _disruption(view: View) -> list[dict[str, Any]]:
+    """Controllers may treat a pod that the node ended otherwise than one that failed by itself."""
+    if view.notes.rejected is None or view.notes.rejected[0] != "Evicted":
+        return []
+    message = view.notes.rejected[1]
+    return [_condition(view, "DisruptionTarget", True, "TerminationByKubelet", message)]
 
 
 def _condition(view: View, kind: str, value: bool, reason: str, message: str) -> dict[str, Any]:

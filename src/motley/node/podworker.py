@@ -87,6 +87,13 @@ class PodWorker:
         """Look again."""
         self._woken.set()
 
+    def evict(self, message: str, grace_s: float) -> None:
+        """The node needs the room: end the pod for good."""
+        self.notes.rejected = ("Evicted", message)
+        self.notes.end_grace_s = grace_s
+        self._leaving.set()
+        self._woken.set()
+
     def objects_changed(self) -> None:
         """A ConfigMap or Secret it uses changed: retry at once, refresh files."""
         self._must_refresh = True

@@ -6,7 +6,7 @@ address or directory is refused, before it takes pods away from the first.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from motley.api import status as api_status
@@ -54,21 +54,36 @@ def labels(settings: Settings, about: machine.Machine) -> dict[str, str]:
     }
 
 
-def conditions(before: Node | None, not_ready: str, now: float) -> list[dict[str, Any]]:
+# Condition → (reason, message) under pressure, and without.
+_PRESSURES = {
+    "MemoryPressure": (
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ),
+    "DiskPressure": (
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ),
+    "PIDPressure": (
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ),
+}
+
+
+def conditions(
+    before: Node | None, not_ready: str, now: float, pressures: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """The node's conditions; an empty `not_ready` means Ready."""
     wanted = [
-        (
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        (kind, "True", *under) if kind in pressures else (kind, "False", *without)
+        for kind, (under, without) in _PRESSURES.items()
+    ]
+    wanted.append(
         ("Ready", "False", "KubeletNotReady", not_ready)
         if not_ready
-        else ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-    ]
+        else ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+    )
     found = []
     for kind, value, reason, message in wanted:
         known = before.status.condition(kind) if before is not None else None
@@ -101,6 +116,7 @@ class Registration:
         version: Version,
         clock: Clock,
         not_ready: Callable[[], str],
+        pressures: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._client = client
         self._runtime = runtime
@@ -110,6 +126,7 @@ class Registration:
         self._version = version
         self._clock = clock
         self._not_ready = not_ready
+        self._pressures = pressures
         self._node: Node | None = None
         self._written: dict[str, Any] = {}
         self._written_at = float("-inf")
@@ -185,7 +202,9 @@ class Registration:
                 "systemUUID": about.system_uuid,
             },
             "images": await self._images(),
-            "conditions": conditions(self._node, self._not_ready(), self._clock.now()),
+            "conditions": conditions(
+                self._node, self._not_ready(), self._clock.now(), self._pressures()
+            ),
         }
 
     async def report(self) -> None:

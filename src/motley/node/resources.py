@@ -6,6 +6,7 @@ cpu, quota per 100 ms, oom_score_adj by QoS class.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 from motley.api import quantity
@@ -171,24 +172,41 @@ class Rejection(NamedTuple):
     message: str
 
 
-def admit(pod: Pod, present: Iterable[Pod], allocatable: Mapping[str, int]) -> Rejection | None:
+def admit(
+    pod: Pod,
+    present: Iterable[Pod],
+    allocatable: Mapping[str, int],
+    overcommit: Mapping[str, Fraction] | None = None,
+) -> Rejection | None:
     """Does the pod fit beside those already here? `allocatable` has cpu in milli.
 
     The scheduler has decided already, but it may have decided on old news: a node that takes more
-    than it has breaks its promises to everyone on it.
+    than it has breaks its promises to everyone on it. `overcommit`: of these resources requests may
+    add up to so many times what there is, those of Guaranteed pods excepted.
     """
     used: dict[str, int] = {}
+    reserved: dict[str, int] = {}
     count = 0
     for other in present:
         if other.metadata.uid != pod.metadata.uid:
             count += 1
             _add(used, pod_requests(other))
+            if overcommit and _is_guaranteed(other):
+                _add(reserved, pod_requests(other))
     if "pods" in allocatable and count + 1 > allocatable["pods"]:
         return _rejection("pods", 1, count, allocatable["pods"])
     for name, wanted in pod_requests(pod).items():
-        if wanted and used.get(name, 0) + wanted > allocatable.get(name, 0):
-            return _rejection(name, wanted, used.get(name, 0), allocatable.get(name, 0))
+        has = allocatable.get(name, 0)
+        most = int(has * overcommit[name]) if overcommit and name in overcommit else has
+        if wanted and used.get(name, 0) + wanted > most:
+            return _rejection(name, wanted, used.get(name, 0), most)
+        if most > has and reserved.get(name, 0) + wanted > has and _is_guaranteed(pod):
+            return _rejection(name, wanted, reserved.get(name, 0), has)
     return None
+
+
+def _is_guaranteed(pod: Pod) -> bool:
+    return (pod.status.qos_class or qos_class(pod)) == "Guaranteed"
 
 
 def _rejection(name: str, wanted: int, used: int, capacity: int) -> Rejection:

@@ -9,6 +9,11 @@ from motley.ops.supervision import Spec
 CONTAINERD = "containerd"
 APISERVER = "apiserver"
 NODE = "node"
+# A person's disk is often nine tenths full: shares of it, the agent's default, would make that a
+# broken cluster.
+_WORKSTATION = (
+    "memory.available<100Mi,nodefs.available<300Mi,nodefs.inodesFree<1%,imagefs.available<300Mi"
+)
 # One of each per cluster: after a crash nobody should wait for the lease of the dead one.
 _ALONE = ("--no-leader-elect",)
 _METRICS_EVERY_S = 15  # metrics-server's --metric-resolution
@@ -82,6 +87,8 @@ def specs(config: Config, credentials: Credentials) -> list[Spec]:
                 "bridge": config.bridge,
                 "cgroup-root": config.cgroup_root,
                 "health-port": config.node_health_port,
+                "eviction-hard": _WORKSTATION,
+                "image-gc-high-threshold": 100,
             },
             config,
             probe=_health(config.node_health_port),

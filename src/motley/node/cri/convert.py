@@ -92,6 +92,7 @@ def image(item: Any) -> Image:
         size_bytes=item.size,
         uid=item.uid.value if item.HasField("uid") else None,
         username=item.username,
+        is_pinned=item.pinned,
     )
 
 
@@ -104,4 +105,6 @@ def usage(item: Any) -> ContainerUsage | None:
         at=item.cpu.timestamp / 1e9,
         cpu_s=item.cpu.usage_core_nano_seconds.value / 1e9,
         working_set_bytes=item.memory.working_set_bytes.value,
+        written_bytes=item.writable_layer.used_bytes.value,
+        written_inodes=item.writable_layer.inodes_used.value,
     )

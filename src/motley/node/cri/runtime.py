@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import msgspec
 
 from motley.node.cri import convert
 from motley.node.cri import cri_pb2 as cri
@@ -84,6 +85,14 @@ class Runtime:
             c.type: f"{c.reason}: {c.message}" for c in answer.status.conditions if not c.status
         }
         return Readiness(missing.get("RuntimeReady", ""), missing.get("NetworkReady", ""))
+
+    async def sandbox_image(self) -> str:
+        """The image of the process that holds a pod's namespaces; empty when not said."""
+        answer = await self._runtime("Status", cri.StatusRequest(verbose=True), cri.StatusResponse)
+        try:
+            return str(msgspec.json.decode(answer.info.get("config", "{}")).get("sandboxImage", ""))
+        except (msgspec.DecodeError, AttributeError):
+            return ""
 
     # -- sandboxes
 
@@ -260,6 +269,16 @@ class Runtime:
         """Every image in the store."""
         answer = await self._image("ListImages", cri.ListImagesRequest(), cri.ListImagesResponse)
         return [convert.image(i) for i in answer.images]
+
+    async def image_directories(self) -> list[str]:
+        """Where images and containers' own layers are kept."""
+        answer = await self._image("ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse)
+        return [fs.fs_id.mountpoint for fs in answer.image_filesystems if fs.fs_id.mountpoint]
+
+    async def remove_image(self, image_id: str) -> None:
+        """Forget an image, whatever names it has; one that is gone is no error."""
+        request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image_id))
+        await _ignore_missing(self._image("RemoveImage", request, cri.RemoveImageResponse))
 
     async def image(self, reference: str) -> Image | None:
         """An image by reference, if it is in the store."""

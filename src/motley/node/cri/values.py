@@ -35,6 +35,7 @@ class Image:
     size_bytes: int
     uid: int | None
     username: str
+    is_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,12 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """What a container has used: CPU time in all, memory that cannot be taken from it."""
+    """What a container has used: CPU time in all, memory that cannot be taken from it, and what it
+    wrote into its own layer."""
 
     container_id: str
     at: float
     cpu_s: float
     working_set_bytes: int
+    written_bytes: int = 0
+    written_inodes: int = 0

@@ -1,0 +1,106 @@
+"""Eviction under real pressure, in the pods' own control group and on a disk made for it."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from motley.api import quantity
+
+from .conftest import eventually
+
+pytestmark = pytest.mark.root
+
+Mi = 1 << 20
+# Holds this many MiB of memory (tmpfs pages of its own), then sleeps.
+HOLD = "dd if=/dev/zero of=/hold/x bs=1M count={0} && sleep 1000"
+
+
+def _memory(rig, of):
+    return quantity.to_int(rig.get("node", "node-1")["status"][of]["memory"])
+
+
+@pytest.fixture(scope="module")
+def small_node(rig):
+    """The node, with 256 MiB for pods and a pressure that ends soon."""
+    reserved = _memory(rig, "capacity") - 256 * Mi
+    rig.end("node", signal.SIGKILL)
+    rig.spawn(
+        "node",
+        *rig.agent_command(
+            system_reserved=f"memory={reserved}",
+            eviction_hard="memory.available<100Mi",
+            eviction_pressure_transition_period="3s",
+        ),
+    )
+    eventually(lambda: _memory(rig, "allocatable") == 256 * Mi)
+    yield rig
+    rig.end("node", signal.SIGKILL)
+    rig.start_agent()
+    eventually(lambda: _memory(rig, "allocatable") > 256 * Mi)
+    eventually(lambda: rig.node_condition("MemoryPressure") == "False")
+
+
+def _holder(rig, name, mi, **resources):
+    volume = {"name": "hold", "emptyDir": {"medium": "Memory"}}
+    rig.pod(
+        name,
+        *("sh", "-c", HOLD.format(mi)),
+        pod_spec={"volumes": [volume], "restartPolicy": "Never"},
+        volumeMounts=[{"name": "hold", "mountPath": "/hold"}],
+        resources=resources,
+    )
+
+
+def test_under_memory_pressure_the_right_pod_goes_and_is_told_why(small_node):
+    rig = small_node
+    _holder(rig, "kept", 20, requests={"cpu": "10m", "memory": "64Mi"})
+    rig.until_ready("kept")
+    _holder(rig, "greedy", 150)
+    status = rig.until_phase("greedy", "Failed", timeout_s=20)
+    assert status["reason"] == "Evicted"
+    assert "The node was low on resource: memory. Threshold quantity: 100Mi" in status["message"]
+    assert "Container main was using 15" in status["message"]
+    condition = next(c for c in status["conditions"] if c["type"] == "DisruptionTarget")
+    assert condition["reason"] == "TerminationByKubelet"
+    assert rig.status("kept")["phase"] == "Running"
+    eventually(lambda: rig.node_condition("MemoryPressure") == "True")
+    # Who promised nothing is not taken in meanwhile.
+    rig.pod("late", "sleep", "1000")
+    late = rig.until_phase("late", "Failed", timeout_s=10)
+    assert (late["reason"], late["message"]) == (
+        "Evicted",
+        "The node had condition: [MemoryPressure]. ",
+    )
+    eventually(lambda: rig.node_condition("MemoryPressure") == "False", timeout_s=15)
+    rig.pod("later", "sleep", "1000")
+    rig.until_ready("later")
+    events = rig.kubectl("get", "events", "--field-selector=reason=Evicted")
+    assert "pod/greedy" in events
+    assert "EvictionThresholdMet" in rig.kubectl("get", "events", "-A")
+    for name in ("kept", "greedy", "late", "later"):
+        rig.delete(name)
+
+
+def test_pods_together_get_no_more_than_is_allocatable(small_node):
+    rig = small_node
+    tree = rig.cgroup_tree()
+    limit = next(p for p in (tree / "memory.max", tree / "memory.limit_in_bytes") if p.exists())
+    assert int(limit.read_text()) == 256 * Mi
+    shares = Path("/sys/fs/cgroup/cpu") / rig.cgroup_root / "cpu.shares"
+    if shares.exists():
+        assert int(shares.read_text()) >= 1024
+
+
+def test_an_empty_dir_over_its_limit_costs_the_pod_its_place(rig):
+    volume = {"name": "scratch", "emptyDir": {"sizeLimit": "2Mi"}}
+    rig.pod(
+        "messy",
+        *("sh", "-c", "dd if=/dev/zero of=/scratch/x bs=1M count=4 && sleep 1000"),
+        pod_spec={"volumes": [volume]},
+        volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
+    )
+    status = rig.until_phase("messy", "Failed", timeout_s=40)
+    assert status["reason"] == "Evicted"
+    assert status["message"] == 'Usage of EmptyDir volume "scratch" exceeds the limit "2Mi". '
+    rig.delete("messy")
