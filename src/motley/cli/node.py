@@ -105,6 +105,14 @@ def _own_address() -> str:
     show_default=True,
     help="What pods may not have.",
 )
+@click.option(
+    "--cpu-manager-policy",
+    type=click.Choice(["none", "static"]),
+    default="none",
+    show_default=True,
+    help="static: Guaranteed containers with whole CPUs get them for themselves.",
+)
+@click.option("--reserved-cpus", default="", help="CPUs never given away, such as 0-1.")
 @click.option("--cgroup-root", default="motley", show_default=True, help="Control group of pods.")
 @click.option("--node-labels", callback=_pairs, default="", help="Labels to add: k=v,….")
 @click.option(
@@ -149,6 +157,8 @@ def command(
     mtu: int | None,
     max_pods: int,
     system_reserved: dict[str, str],
+    cpu_manager_policy: str,
+    reserved_cpus: str,
     cgroup_root: str,
     node_labels: dict[str, str],
     taints: tuple[dict[str, str], ...],
@@ -168,6 +178,7 @@ def command(
     from motley.client.rest import Client
     from motley.lib import health
     from motley.network import podnet
+    from motley.node import cpus
     from motley.node.agent import Agent
     from motley.node.context import Settings
     from motley.node.cri.runtime import Runtime
@@ -197,9 +208,16 @@ def command(
         node_labels=node_labels,
         register_taints=taints,
         port=port,
+        cpu_manager_policy=cpu_manager_policy,
+        reserved_cpus=reserved_cpus,
         eviction=policy(eviction),
         image_limits=image_limits(eviction),
     )
+    if cpu_manager_policy == "static":
+        try:
+            cpus.reserved(reserved_cpus, system_reserved, cpus.topology())
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
     journal.configure(log_level)
 
     async def setup_network(pod_cidr: str) -> None:

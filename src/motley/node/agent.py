@@ -13,7 +13,6 @@ from random import Random
 
 import aiohttp
 
-from motley.api import overcommit
 from motley.api import status as api_status
 from motley.api.views.base import Key
 from motley.api.views.core import Node, Service
@@ -24,7 +23,9 @@ from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
-from motley.node import cgroups, dnsconfig, machine, resources
+from motley.node import cgroups, cpus, dnsconfig, machine
+from motley.node.admission import Admission
+from motley.node.allocation import Allocations
 from motley.node.checks import Checker
 from motley.node.context import Context, Settings
 from motley.node.cri.errors import RuntimeFailure
@@ -76,7 +77,8 @@ class Agent:
         self._is_adopting = True
         self._must_report = asyncio.Event()
         self._readiness = NodeReadiness(runtime, setup_network, clock, self._rng)
-        self._evictor: Evictor | None = None
+        self._evictor: Evictor
+        self._admission: Admission
         selector = f"spec.nodeName={settings.name}"
         self._pods: Informer[Pod] = Informer(client, Pod, field_selector=selector, clock=clock)
         self._services: Informer[Service] = Informer(client, Service, clock=clock)
@@ -123,17 +125,20 @@ class Agent:
             version,
             clock,
             self.not_ready,
-            lambda: self._evictor.conditions if self._evictor else (),
+            lambda: self._evictor.conditions,
         )
         await self._until_registered(registration)
         async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as self._tasks:
+            volumes = PodVolumes(settings.root, clock=clock)
             self._context = Context(
                 settings=settings,
                 client=self._client,
                 runtime=self._runtime,
                 images=Images(self._runtime, clock=clock),
-                volumes=PodVolumes(settings.root, clock=clock),
+                volumes=volumes,
                 cgroups=cgroups.Cgroups(settings.cgroup_root),
+                cpus=self._cpu_manager(),
+                allocations=Allocations(volumes.directory),
                 objects=Objects(self._client, self._tasks, self._objects_changed, clock=clock),
                 checker=Checker(self._runtime, http, clock),
                 recorder=self._recorder,
@@ -144,6 +149,8 @@ class Agent:
                 services=self._services.items,
                 is_network_ready=lambda: not self._readiness.network,
             )
+            images = ImageCollector(self._runtime, clock, settings.image_limits)
+            self._guard(images)
             self._nodes.add_handler(lambda change: self._node_changed(change, registration))
             start = self._tasks.create_task
             start(self._recorder.run())
@@ -152,7 +159,8 @@ class Agent:
             start(self._renew(registration))
             start(self._report(registration))
             start(self._readiness.follow_network(self._nodes, settings.name))
-            start(self._evict())
+            start(self._evictor.run())
+            start(self._collect_images(images))
             start(self._adopt())
             if self._tls is not None:
                 server = Server(
@@ -166,6 +174,40 @@ class Agent:
                     is_containerd=version.is_containerd,
                 )
                 start(server.run(self._bind, settings.port, self._tls))
+
+    def _guard(self, images: ImageCollector) -> None:
+        """What keeps the node from taking on more than it has, and from running out."""
+        context, name = self._context, self._settings.name
+        context.cgroups.limit_pods(context.resources.allocatable)
+
+        def workers() -> list[PodWorker]:
+            return list(self._workers.values())
+
+        def node() -> Node | None:
+            return self._nodes.get(Key("", name))
+
+        self._evictor = Evictor(
+            context,
+            self._settings.eviction,
+            workers,
+            images.remove_unused,
+            node,
+            self._must_report.set,
+        )
+        self._admission = Admission(context, self._evictor, workers, node)
+
+    def _cpu_manager(self) -> cpus.CpuManager:
+        settings = self._settings
+        checkpoint = settings.root / "cpu_manager_state"
+        if settings.cpu_manager_policy != "static":
+            return cpus.CpuManager(checkpoint)
+        places = cpus.topology()
+        kept = cpus.reserved(settings.reserved_cpus, settings.system_reserved, places)
+        return cpus.CpuManager(checkpoint, places, kept, is_static=True, changed=self._wake_all)
+
+    def _wake_all(self) -> None:
+        for worker in self._workers.values():
+            worker.wake()
 
     async def _first_contact(self) -> Version:
         backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
@@ -204,6 +246,7 @@ class Agent:
                 self._ensure(pod, is_known=pod.metadata.uid in known)
             for uid in known - {p.metadata.uid for p in pods}:
                 self._adopt_orphan(uid)
+            self._context.cpus.keep_only({p.metadata.uid for p in pods} | known)
             log.info("agent ready", pods=len(pods), in_runtime=len(known))
             watch = RuntimeWatch(
                 self._runtime,
@@ -241,31 +284,12 @@ class Agent:
         uid = pod.metadata.uid
         if uid in self._workers:
             self._workers[uid].update(pod)
+            self._admission.consider_resizes()
             return
         rejected = None
         if not is_known and not pod.status.start_time and not pod.is_terminal:
-            rejected = self._admit(pod)
+            rejected = self._admission.admit(pod)
         self._begin(PodWorker(self._context, uid, pod, rejected))
-
-    def _admit(self, pod: Pod) -> tuple[str, str] | None:
-        present = [
-            w.pod
-            for w in self._workers.values()
-            if w.pod is not None and not w.pod.is_terminal and w.notes.rejected is None
-        ]
-        under_pressure = self._evictor.refusal(pod) if self._evictor is not None else ""
-        if under_pressure:
-            rejection: resources.Rejection | None = resources.Rejection("Evicted", under_pressure)
-        else:
-            node = self._nodes.get(Key("", self._settings.name))
-            ratios = overcommit.ratios(node.metadata.labels) if node is not None else {}
-            allocatable = self._context.resources.allocatable
-            rejection = resources.admit(pod, present, allocatable, ratios)
-        if rejection is None:
-            return None
-        log.warning("pod rejected", pod=pod.key, reason=rejection.reason)
-        self._recorder.event(pod, "Warning", rejection.reason, rejection.message)
-        return (rejection.reason, rejection.message)
 
     def _adopt_orphan(self, uid: str) -> None:
         """Something runs here that the API does not know: it was deleted while nobody looked."""
@@ -288,6 +312,7 @@ class Agent:
                 self._workers[worker.uid] = worker
                 continue
             del self._workers[worker.uid]
+            self._admission.consider_resizes()
             return
 
     def _objects_changed(self, uid: str) -> None:
@@ -304,23 +329,6 @@ class Agent:
             except (OSError, RuntimeFailure) as error:
                 log.warning("housekeeping failed", error=error)
             await self._clock.sleep(HOUSEKEEPING_S)
-
-    async def _evict(self) -> None:
-        """Once what runs is known, keep the node from running out of anything."""
-        context, settings = self._context, self._settings
-        context.cgroups.limit_pods(context.resources.allocatable)
-        images = ImageCollector(self._runtime, self._clock, settings.image_limits)
-        self._evictor = Evictor(
-            context,
-            settings.eviction,
-            lambda: list(self._workers.values()),
-            images.remove_unused,
-            lambda: self._nodes.get(Key("", settings.name)),
-            self._must_report.set,
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._evictor.run())
-            group.create_task(self._collect_images(images))
 
     async def _collect_images(self, images: ImageCollector) -> None:
         while True:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from motley.api.views.pod import Pod
 from motley.lib import journal
 from motley.node import resources
 
@@ -99,8 +100,11 @@ class Cgroups:
         _write(cpu / "cpu.cfs_period_us", str(resources.CPU_PERIOD_US))
         _write(cpu / "cpu.cfs_quota_us", str(quota))
         group = self._h.controllers["memory"] / path.lstrip("/")
-        if memory:
-            _write(group / "memory.limit_in_bytes", str(memory))
+        _write(group / "memory.limit_in_bytes", str(memory) if memory else "-1")
+
+    def widen_pod(self, path: str, pod: Pod) -> None:
+        """Lift a pod's own bounds while those of its containers change."""
+        self.ensure_pod(path, resources.pod_requests(pod), {})
 
     def set_class_shares(self, burstable_milli: int) -> None:
         """Burstable pods together weigh what they request; BestEffort gets what is left."""

@@ -22,6 +22,7 @@ from motley.node.model import (
     POD_NAME,
     POD_NAMESPACE,
     POD_UID,
+    RESOURCES,
     RESTART_COUNT,
     RESTART_DELAY,
     SPEC_HASH,
@@ -57,6 +58,7 @@ def build(
     mounts: Sequence[Mount],
     limits: LinuxLimits,
     message_file: str,
+    cpus: str = "",
 ) -> Any:
     """One container, ready for CreateContainer. `message_file` is the node's termination log."""
     meta = pod.metadata
@@ -81,22 +83,35 @@ def build(
             GRACE_PERIOD: str(pod.spec.termination_grace_period_seconds),
             MESSAGE_PATH: message_file,
             MESSAGE_POLICY: container.termination_message_policy,
+            RESOURCES: msgspec.json.encode(container.resources).decode(),
         },
         log_path=f"{container.name}/{attempt}.log",
         stdin=container.stdin,
         stdin_once=container.stdin_once,
         tty=container.tty,
         linux=cri.LinuxContainerConfig(
-            resources=cri.LinuxContainerResources(
-                cpu_shares=limits.cpu_shares,
-                cpu_quota=limits.cpu_quota_us,
-                cpu_period=CPU_PERIOD_US if limits.cpu_quota_us else 0,
-                memory_limit_in_bytes=limits.memory_bytes,
-                oom_score_adj=limits.oom_score_adj,
-            ),
+            resources=linux_resources(limits, cpus=cpus),
             security_context=_security(pod, container),
         ),
     )
+
+
+def linux_resources(limits: LinuxLimits, *, cpus: str = "", is_update: bool = False) -> Any:
+    """A container's cgroup values; in an update a limit that is gone must be said, too."""
+    none = -1 if is_update else 0
+    return cri.LinuxContainerResources(
+        cpu_shares=limits.cpu_shares,
+        cpu_quota=limits.cpu_quota_us or none,
+        cpu_period=CPU_PERIOD_US if limits.cpu_quota_us or is_update else 0,
+        memory_limit_in_bytes=limits.memory_bytes or none,
+        oom_score_adj=0 if is_update else limits.oom_score_adj,
+        cpuset_cpus=cpus,
+    )
+
+
+def cpuset(cpus: str) -> Any:
+    """An update of nothing but the CPUs a container may use."""
+    return cri.LinuxContainerResources(cpuset_cpus=cpus)
 
 
 def _mount(mount: Mount) -> Any:

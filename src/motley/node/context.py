@@ -9,8 +9,10 @@ from motley.api.views.pod import Pod
 from motley.client.events import Recorder
 from motley.client.rest import Client
 from motley.lib.clock import Clock
+from motley.node.allocation import Allocations
 from motley.node.cgroups import Cgroups
 from motley.node.checks import Checker
+from motley.node.cpus import CpuManager
 from motley.node.cri.runtime import Runtime
 from motley.node.dnsconfig import Resolver
 from motley.node.eviction.pressure import Policy
@@ -37,6 +39,8 @@ class Settings:
     port: int = 10250
     log_max_bytes: int = 10 << 20  # kubelet's containerLogMaxSize
     log_max_files: int = 5
+    cpu_manager_policy: str = "none"
+    reserved_cpus: str = ""
     eviction: Policy = field(default_factory=Policy)
     image_limits: Limits = field(default_factory=Limits)
 
@@ -65,6 +69,8 @@ class Context:
     images: Images
     volumes: PodVolumes
     cgroups: Cgroups
+    cpus: CpuManager
+    allocations: Allocations
     objects: Objects
     checker: Checker
     recorder: Recorder

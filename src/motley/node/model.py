@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from motley.api.views.container import ResourceRequirements
+
 # Labels: Kubernetes' own names, so that any tool that knows a kubelet's containers knows ours.
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
@@ -21,6 +23,7 @@ GRACE_PERIOD = "io.kubernetes.pod.terminationGracePeriod"
 MESSAGE_PATH = "io.kubernetes.container.terminationMessagePath"
 MESSAGE_POLICY = "io.kubernetes.container.terminationMessagePolicy"
 RESTART_DELAY = "motley.io/restart-delay-seconds"
+RESOURCES = "motley.io/resources"
 
 
 class State(enum.Enum):
@@ -55,6 +58,7 @@ class RuntimeContainer:
     log_path: str = ""
     message_path: str = ""
     message_policy: str = "File"
+    resources: ResourceRequirements | None = None  # what it was made with
 
     @property
     def is_running(self) -> bool:
@@ -139,6 +143,10 @@ class Notes:
     killing: dict[str, float] = field(default_factory=dict)  # container id -> deadline
     rejected: tuple[str, str] | None = None  # reason, message: the node refuses the pod
     end_grace_s: float | None = None  # where the node ends the pod: how long it has
+    applied: dict[str, ResourceRequirements] = field(default_factory=dict)  # by container id
+    must_restart: set[str] = field(default_factory=set)  # ids: a resize wants them made anew
+    resize_pending: tuple[str, str] | None = None  # reason, message: not granted (yet)
+    resize_error: str = ""  # why what was granted could not be applied
     is_released: bool = False  # a finished pod's sandbox, volumes and cgroup are given back
 
 

@@ -102,6 +102,12 @@ class Plan:
     is_done: bool = False  # nothing of the pod is left and nobody waits for it
 
 
+def container(pod: Pod, name: str) -> Container | None:
+    """One container of the spec, init containers too."""
+    everyone = (*pod.spec.init_containers, *pod.spec.containers)
+    return next((c for c in everyone if c.name == name), None)
+
+
 def is_sidecar(container: Container) -> bool:
     """An init container that keeps running beside the main containers."""
     return container.restart_policy == "Always"
@@ -365,6 +371,8 @@ class _Steps:
             if probe is not None and probe.termination_grace_period_seconds is not None:
                 grace = float(probe.termination_grace_period_seconds)
             message = f"Container {container.name} failed {kind} probe, will be restarted"
+        elif latest.id in self.notes.must_restart:
+            message = f"Container {container.name} resize requires restart"
         elif latest.spec_hash and latest.spec_hash != spec_hash(container):
             message = f"Container {container.name} definition changed, will be restarted"
         if message:

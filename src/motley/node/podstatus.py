@@ -12,7 +12,8 @@ import msgspec
 
 from motley.api.views.pod import Container, ContainerStatus, Pod
 from motley.lib.clock import rfc3339
-from motley.node import pods
+from motley.node import pods, resizing
+from motley.node.allocation import Pending
 from motley.node.containerconfig import spec_hash
 from motley.node.model import Notes, Probes, RuntimeContainer, RuntimePod, State
 
@@ -54,7 +55,7 @@ def compute(view: View) -> dict[str, Any]:
         "podIP": ips[0] if ips else None,
         "podIPs": [{"ip": ip} for ip in ips],
         "startTime": pod.status.start_time or view.before.get("startTime") or rfc3339(view.now),
-        "conditions": [*_conditions(view, phase, init, main), *_disruption(view)],
+        "conditions": [*_conditions(view, phase, init, main), *_disruption(view), *_resize(view)],
         "containerStatuses": main,
     }
     if init:
@@ -114,6 +115,10 @@ def _container_status(view: View, spec: Container, *, is_init: bool) -> dict[str
         status["lastState"] = {"terminated": _terminated(view, previous)}
     if latest.is_running:
         status["state"] = {"running": {"startedAt": rfc3339(latest.started_at)}}
+        applied = view.notes.applied.get(latest.id)
+        if applied is not None:
+            status["resources"] = msgspec.to_builtins(applied)
+            status["allocatedResources"] = dict(spec.resources.requests)
         status["started"] = spec.startup_probe is None or latest.id in view.probes.started
         status["ready"] = _is_ready(view, spec, latest, is_init=is_init)
         return status
@@ -308,6 +313,15 @@ def _conditions(
         _condition(view, "ContainersReady", not reason, reason, message),
         _condition(view, "Ready", not ready[0], *ready),
     ]
+
+
+def _resize(view: View) -> list[dict[str, Any]]:
+    notes = view.notes
+    is_in_progress = bool(resizing.changes(view.pod, view.observed.running(), notes.applied))
+    pending = Pending(*notes.resize_pending) if notes.resize_pending else None
+    return resizing.conditions(
+        view.pod, pending, is_in_progress=is_in_progress, error=notes.resize_error, now=view.now
+    )
 
 
 def _disruption(view: View) -> list[dict[str, Any]]:

@@ -6,30 +6,26 @@ the runtime, the API and the pod's directory.
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any
 
 from motley.api import status as api_status
-from motley.api.views.pod import Container, Pod
+from motley.api.views.pod import Pod
 from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.node import logs, pods, podstatus
-from motley.node.checks import Target
 from motley.node.context import Context
 from motley.node.cri.errors import RuntimeFailure
-from motley.node.model import Notes, Probes, RuntimeContainer, RuntimePod, State
+from motley.node.killer import Killer
+from motley.node.messages import TerminationMessages
+from motley.node.model import Notes, Probes, RuntimePod
 from motley.node.probes import Prober
+from motley.node.resizer import Resizer
 from motley.node.starter import Starter
 from motley.node.statuswriter import StatusWriter, version
 
 log = journal.get(__name__)
 
-# Kubernetes gives a container at least this long after its preStop hook has used up the rest.
-MIN_GRACE_S = 2.0
-MESSAGE_BYTES = 4096
-FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 # Nothing tells of a change that was missed; looking again now and then does.
 SAFETY_S = 60.0
 FINAL_STATUS_S = 10.0
@@ -50,13 +46,14 @@ class PodWorker:
         self._woken = asyncio.Event()
         self._leaving = asyncio.Event()
         self._must_refresh = False
-        self._kills: dict[str, asyncio.Task[None]] = {}
-        self._messages: dict[str, str] = {}
+        self._messages = TerminationMessages()
         self._status: dict[str, Any] = {}
         self._writer = StatusWriter(context.client, context.clock)
         self._starter = Starter(context, self.notes, self._unless_leaving)
+        self._resizer = Resizer(context, self.notes)
         self._tasks: asyncio.TaskGroup
         self._prober: Prober
+        self._killer: Killer
         self._woken.set()
 
     # -- what others tell the worker
@@ -118,6 +115,7 @@ class PodWorker:
                 self._prober = Prober(
                     context.checker, self._tasks, context.clock, self.wake, self._probe_failed
                 )
+                self._killer = Killer(context, self.uid, self.notes, self._tasks, self.wake)
                 writing = self._tasks.create_task(self._writer.run())
                 await self._loop()
                 self._prober.keep_only(set())
@@ -162,7 +160,9 @@ class PodWorker:
 
     async def _round(self) -> pods.Plan:
         context, pod = self._context, self._pod
-        observed = self.observed = self._with_messages(await context.runtime.pod(self.uid))
+        if pod is not None:  # it runs with what it was granted, whatever it asks for by now
+            pod = context.allocations.of(pod)
+        observed = self.observed = self._messages.added_to(await context.runtime.pod(self.uid))
         self._follow_probes(pod, observed)
         ips = observed.sandbox.ips if observed.sandbox else ()
         if pod is not None and observed.running() and not self._leaving.is_set():
@@ -170,6 +170,8 @@ class PodWorker:
         if self._must_refresh and pod is not None:
             self._must_refresh = False
             await self._starter.refresh(pod, ips)
+        if pod is not None and not self._leaving.is_set():
+            await self._resizer.apply(pod, observed.running(), self._starter.cgroup(pod))
         verdicts = self._prober.verdicts()
         plan = pods.plan(
             pod,
@@ -201,7 +203,7 @@ class PodWorker:
             [*pod.status.container_statuses, *pod.status.init_container_statuses]
         )
         for container in running:
-            spec = _spec(pod, container.name)
+            spec = pods.container(pod, container.name)
             if spec is not None:
                 address = self._address(pod, observed)
                 self._prober.follow(spec, container, address, known.get(container.id))
@@ -218,20 +220,6 @@ class PodWorker:
             log.debug("probe failed", uid=self.uid, container=container, kind=kind, why=output)
 
     # -- status
-
-    def _with_messages(self, observed: RuntimePod) -> RuntimePod:
-        """Add what ended containers left in their termination files."""
-        containers = []
-        for container in observed.containers:
-            if container.state is State.EXITED:
-                if container.id not in self._messages:
-                    self._messages[container.id] = _termination_message(container)
-                text = self._messages[container.id] or container.message
-                container = dataclasses.replace(container, message=text)
-            containers.append(container)
-        present = {c.id for c in containers}
-        self._messages = {k: v for k, v in self._messages.items() if k in present}
-        return dataclasses.replace(observed, containers=tuple(containers))
 
     def _report(self, pod: Pod, observed: RuntimePod, verdicts: Probes) -> None:
         context = self._context
@@ -252,10 +240,11 @@ class PodWorker:
     # -- actions
 
     async def _perform(self, action: pods.Action, observed: RuntimePod) -> None:
-        pod, runtime = self._pod, self._context.runtime
+        context, runtime = self._context, self._context.runtime
+        pod = context.allocations.of(self._pod) if self._pod is not None else None
         match action:
             case pods.KillContainer():
-                self._begin_kill(action, observed)
+                self._killer.begin(pod, action, self._address(pod, observed) if pod else "")
             case pods.RemoveContainer():
                 await runtime.remove_container(action.id)
                 self.notes.failed_starts.pop(action.id, None)
@@ -279,6 +268,7 @@ class PodWorker:
                 await self._context.runtime.stop_sandbox(sandbox.id)
         await asyncio.to_thread(self._context.volumes.release, self.uid)
         self._context.cgroups.remove_pod(self.uid)
+        self._context.cpus.release(self.uid)
         self._starter.forget()
         self.notes.is_released = True
 
@@ -295,6 +285,8 @@ class PodWorker:
         await asyncio.to_thread(context.volumes.remove, self.uid)
         await asyncio.to_thread(logs.remove, context.settings.log_root, self.uid)
         context.cgroups.remove_pod(self.uid)
+        context.cpus.release(self.uid)
+        context.allocations.forget(self.uid)
         self._starter.forget()
         self.notes.is_released = True
         log.info("pod removed from the node", uid=self.uid)
@@ -309,46 +301,6 @@ class PodWorker:
             )
         except (api_status.NotFound, api_status.Conflict):
             log.debug("pod is gone already", pod=pod.key)
-
-    def _begin_kill(self, action: pods.KillContainer, observed: RuntimePod) -> None:
-        if before := self._kills.pop(action.id, None):
-            before.cancel()  # a shorter grace period replaces a longer one
-        self.notes.killing[action.id] = self._context.clock.now() + action.grace_s
-        kill = self._kill(action, observed)
-        self._kills[action.id] = self._tasks.create_task(kill)
-
-    async def _kill(self, action: pods.KillContainer, observed: RuntimePod) -> None:
-        context, pod = self._context, self._pod
-        log.info("stopping container", uid=self.uid, container=action.name, why=action.message)
-        began = context.clock.monotonic()
-        grace = action.grace_s
-        try:
-            if pod is not None:
-                context.recorder.event(pod, "Normal", "Killing", action.message)
-                await self._pre_stop(pod, action, observed)
-            if grace > 0:
-                spent = context.clock.monotonic() - began
-                grace = max(MIN_GRACE_S, grace - spent) if spent >= 1 else grace
-            await context.runtime.stop_container(action.id, grace)
-        except RuntimeFailure as error:
-            log.warning("container not stopped", id=action.id, error=error)
-            await context.clock.sleep(1.0)
-        finally:
-            if self._kills.get(action.id) is asyncio.current_task():
-                del self._kills[action.id]
-                self.notes.killing.pop(action.id, None)
-            self._woken.set()
-
-    async def _pre_stop(self, pod: Pod, action: pods.KillContainer, observed: RuntimePod) -> None:
-        spec = _spec(pod, action.name)
-        hook = spec.lifecycle.pre_stop if spec and spec.lifecycle else None
-        if spec is None or hook is None or action.grace_s <= 0:
-            return
-        target = Target(action.id, spec, self._address(pod, observed))
-        verdict = await self._context.checker.hook(hook, target, action.grace_s)
-        if not verdict.is_good:
-            message = f"PreStopHook failed: {verdict.output}"
-            self._context.recorder.event(pod, "Warning", "FailedPreStopHook", message)
 
     async def _unless_leaving(self, work: Awaitable[Any]) -> Any:
         """The result of a long wait, or None when the pod must go meanwhile."""
@@ -376,21 +328,3 @@ class PodWorker:
 
 async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
-
-
-def _spec(pod: Pod, name: str) -> Container | None:
-    everyone = [*pod.spec.init_containers, *pod.spec.containers]
-    return next((c for c in everyone if c.name == name), None)
-
-
-def _termination_message(container: RuntimeContainer) -> str:
-    """What the container wrote to its termination file, or the end of its log if that is asked."""
-    text = b""
-    path = Path(container.message_path) if container.message_path else None
-    if path is not None and path.is_file():
-        with path.open("rb") as file:
-            text = file.read(MESSAGE_BYTES)
-    wants_log = container.message_policy == "FallbackToLogsOnError" and container.exit_code != 0
-    if not text and wants_log and container.log_path:
-        text = logs.tail(Path(container.log_path), FALLBACK_LINES)[-FALLBACK_BYTES:]
-    return text.decode("utf-8", "replace")

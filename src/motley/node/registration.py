@@ -183,7 +183,10 @@ class Registration:
         settings, about = self._settings, self._about
         return {
             "capacity": machine.quantities(self._resources.capacity),
-            "allocatable": machine.quantities(self._resources.allocatable),
+            "allocatable": {
+                **added_by_hand(self._node),
+                **machine.quantities(self._resources.allocatable),
+            },
             "addresses": [
                 {"type": "InternalIP", "address": settings.node_ip},
                 {"type": "Hostname", "address": settings.name},
@@ -260,6 +263,14 @@ class Registration:
                     }
                 ]
             await self._client.create(Lease, {"metadata": meta, "spec": spec})
+
+
+def added_by_hand(node: Node | None) -> dict[str, str | int | float | None]:
+    """What somebody added to the Node's capacity (dongles, licences) is there to be had."""
+    if node is None:
+        return {}
+    gone = {name: None for name in node.status.allocatable if "/" in name}
+    return {**gone, **{name: q for name, q in node.status.capacity.items() if "/" in name}}
 
 
 def _still(status: dict[str, Any]) -> dict[str, Any]:

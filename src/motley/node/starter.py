@@ -12,7 +12,15 @@ from motley.api.status import ApiError
 from motley.api.views.core import Secret
 from motley.api.views.pod import Container, Pod
 from motley.lib import journal
-from motley.node import cgroups, containerconfig, dnsconfig, environment, resources, sandboxconfig
+from motley.node import (
+    cgroups,
+    containerconfig,
+    cpus,
+    dnsconfig,
+    environment,
+    resources,
+    sandboxconfig,
+)
 from motley.node.checks import Target
 from motley.node.containerconfig import Mount
 from motley.node.context import Context
@@ -258,6 +266,7 @@ class Starter:
                 pod, spec, memory, may_lower=context.resources.may_lower_oom_score
             ),
             message_file=message_file,
+            cpus=cpus.text(context.cpus.of(pod, spec.name) or ()),
         )
 
     async def _create_and_start(

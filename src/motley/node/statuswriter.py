@@ -34,7 +34,14 @@ def agrees(pod: Pod, status: dict[str, Any]) -> bool:
         known = pod.status.condition(condition["type"])
         if known is None or known.status != condition["status"]:
             return False
-    return True
+    shown = {c["type"] for c in status.get("conditions", ())}
+    return not any(
+        pod.status.condition(kind) is not None and kind not in shown for kind in _PASSING
+    )
+
+
+# Conditions that are there only while they hold.
+_PASSING = ("PodResizePending", "PodResizeInProgress")
 
 
 class StatusWriter:
@@ -95,6 +102,14 @@ class StatusWriter:
         had = [{"ip": p.ip} for p in pod.status.pod_ips]
         if had and had != status["podIPs"]:  # this list merges by address unless told otherwise
             patch["podIPs"] = [{"$patch": "replace"}, *status["podIPs"]]
+        wanted = {c["type"] for c in status.get("conditions", ())}
+        over = [
+            {"type": kind, "$patch": "delete"}
+            for kind in _PASSING
+            if kind not in wanted and pod.status.condition(kind) is not None
+        ]
+        if over:
+            patch["conditions"] = [*status["conditions"], *over]
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": patch}
         try:

@@ -77,6 +77,17 @@ def test_only_known_certificates_are_let_in(subject, expected):
     assert not server.is_allowed(None)
 
 
+def test_what_is_added_to_the_capacity_of_a_node_can_be_had():
+    known = {
+        "capacity": {"cpu": "4", "example.com/dongle": "4"},
+        "allocatable": {"cpu": "3", "example.com/gone": "1"},
+    }
+    node = Node.of({"metadata": {"name": "n"}, "status": known})
+    added = registration.added_by_hand(node)
+    assert added == {"example.com/dongle": "4", "example.com/gone": None}
+    assert registration.added_by_hand(None) == {}
+
+
 def test_a_node_condition_keeps_its_time_while_it_lasts():
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     node = Node.of({"status": {"conditions": [ready]}})

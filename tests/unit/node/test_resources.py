@@ -1,5 +1,7 @@
 """Shares, quotas, QoS, scores and admission."""
 
+from fractions import Fraction
+
 import pytest
 
 from motley.api.views.pod import Pod
@@ -102,6 +104,26 @@ def test_admission_counts_pods():
     refused = resources.admit(pod({}, uid="b"), [pod({}, uid="a")], {"pods": 1})
     assert refused is not None
     assert refused.reason == "OutOfpods"
+
+
+def test_a_node_that_agrees_takes_more_requests_than_it_has_but_not_of_guaranteed_pods():
+    room, twice = {"cpu": 1000, "pods": 10}, {"cpu": Fraction(2)}
+    half = {"requests": {"cpu": "500m"}}
+    firm = {"requests": {"cpu": "500m", "memory": "1"}, "limits": {"cpu": "500m", "memory": "1"}}
+    room["memory"] = 10
+    full = [pod(half, uid="a"), pod(half, uid="b")]
+    assert resources.admit(pod(half, uid="c"), full, room) is not None
+    assert resources.admit(pod(half, uid="c"), full, room, twice) is None
+    assert resources.admit(pod(firm, uid="c"), full, room, twice) is None
+    more = [*full, pod(half, uid="c"), pod(half, uid="d")]
+    refused = resources.admit(pod(half, uid="e"), more, room, twice)
+    assert refused is not None
+    assert "requested: 500, used: 2000, capacity: 2000" in refused.message
+    firmly = [pod(firm, uid="a"), pod(firm, uid="b")]
+    refused = resources.admit(pod(firm, uid="c"), firmly, room, twice)
+    assert refused is not None
+    assert "requested: 500, used: 1000, capacity: 1000" in refused.message
+    assert resources.admit(pod(half, uid="c"), firmly, room, twice) is None
 
 
 V1 = """\

@@ -15,6 +15,13 @@ class ResourceRequirements(View):
     limits: ResourceList = {}
 
 
+class ContainerResizePolicy(View):
+    """Whether a container must be made anew when a resource of it changes."""
+
+    resource_name: str = ""
+    restart_policy: str = "NotRequired"
+
+
 class ContainerPort(View):
     """A port a container listens on."""
 
@@ -204,6 +211,7 @@ class Container(View):
     env_from: list[EnvFromSource] = []
     ports: list[ContainerPort] = []
     resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    resize_policy: list[ContainerResizePolicy] = []
     volume_mounts: list[VolumeMount] = []
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None

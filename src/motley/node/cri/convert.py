@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import msgspec
+
+from motley.api.views.container import ResourceRequirements
 from motley.node.cri import cri_pb2 as cri
 from motley.node.cri.values import ContainerUsage, Image
 from motley.node.model import (
@@ -10,6 +13,7 @@ from motley.node.model import (
     MESSAGE_PATH,
     MESSAGE_POLICY,
     POD_UID,
+    RESOURCES,
     RESTART_DELAY,
     SPEC_HASH,
     RuntimeContainer,
@@ -56,6 +60,13 @@ def _number(text: str, default: float) -> float:
         return default
 
 
+def _resources(text: str) -> ResourceRequirements | None:
+    try:
+        return msgspec.json.decode(text, type=ResourceRequirements) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
 def container(item: Any, sandbox_id: str) -> RuntimeContainer:
     """From a list's `Container` or from a `ContainerStatus`, which has more."""
     notes = item.annotations
@@ -80,6 +91,7 @@ def container(item: Any, sandbox_id: str) -> RuntimeContainer:
         grace_s=int(_number(notes.get(GRACE_PERIOD, ""), 30)),
         message_path=notes.get(MESSAGE_PATH, ""),
         message_policy=notes.get(MESSAGE_POLICY, "File"),
+        resources=_resources(notes.get(RESOURCES, "")),
     )
 
 

@@ -146,6 +146,13 @@ class Runtime:
             self._runtime("StopContainer", request, cri.StopContainerResponse, grace_s + SANDBOX_S)
         )
 
+    async def update_container(self, container_id: str, linux: Any) -> None:
+        """Change the cgroup values of a running container; what is 0 or empty stays."""
+        request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
+        await self._runtime(
+            "UpdateContainerResources", request, cri.UpdateContainerResourcesResponse
+        )
+
     async def remove_container(self, container_id: str) -> None:
         """Delete a container that does not run."""
         self._seen.pop(container_id, None)
