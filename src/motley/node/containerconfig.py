@@ -109,6 +109,12 @@ def linux_resources(limits: LinuxLimits, *, cpus: str = "", is_update: bool = Fa
     )
 
 
+def look_into(config: Any, target_id: str) -> None:
+    """Let a container see the processes of another, which it is to look at."""
+    options = config.linux.security_context.namespace_options
+    options.pid, options.target_id = cri.TARGET, target_id
+
+
 def cpuset(cpus: str) -> Any:
     """An update of nothing but the CPUs a container may use."""
     return cri.LinuxContainerResources(cpuset_cpus=cpus)

@@ -35,6 +35,7 @@ class Settings:
     max_pods: int = 110
     system_reserved: Mapping[str, str] = field(default_factory=dict)
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_annotations: Mapping[str, str] = field(default_factory=dict)
     register_taints: tuple[Mapping[str, str], ...] = ()
     port: int = 10250
     log_max_bytes: int = 10 << 20  # kubelet's containerLogMaxSize

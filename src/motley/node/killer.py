@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from motley.api.views.pod import Pod
 from motley.lib import journal
-from motley.node import pods
+from motley.node import actions, pods
 from motley.node.checks import Target
 from motley.node.context import Context
 from motley.node.cri.errors import RuntimeFailure
@@ -35,14 +35,14 @@ class Killer:
         self._done = done
         self._kills: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, pod: Pod | None, action: pods.KillContainer, address: str) -> None:
+    def begin(self, pod: Pod | None, action: actions.KillContainer, address: str) -> None:
         """Start to end a container; one that is being ended gets the new grace period."""
         if before := self._kills.pop(action.id, None):
             before.cancel()  # a shorter grace period replaces a longer one
         self._notes.killing[action.id] = self._context.clock.now() + action.grace_s
         self._kills[action.id] = self._tasks.create_task(self._kill(pod, action, address))
 
-    async def _kill(self, pod: Pod | None, action: pods.KillContainer, address: str) -> None:
+    async def _kill(self, pod: Pod | None, action: actions.KillContainer, address: str) -> None:
         context = self._context
         log.info("stopping container", uid=self._uid, container=action.name, why=action.message)
         began = context.clock.monotonic()
@@ -64,7 +64,7 @@ class Killer:
                 self._notes.killing.pop(action.id, None)
             self._done()
 
-    async def _pre_stop(self, pod: Pod, action: pods.KillContainer, address: str) -> None:
+    async def _pre_stop(self, pod: Pod, action: actions.KillContainer, address: str) -> None:
         spec = pods.container(pod, action.name)
         hook = spec.lifecycle.pre_stop if spec and spec.lifecycle else None
         if spec is None or hook is None or action.grace_s <= 0:

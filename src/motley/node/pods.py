@@ -14,6 +14,17 @@ from dataclasses import dataclass, field
 
 from motley.api.views.pod import Container, Pod
 from motley.lib.clock import parse_rfc3339
+from motley.node.actions import (
+    Action,
+    DeletePod,
+    KillContainer,
+    ReleasePod,
+    RemoveContainer,
+    RemovePod,
+    RemoveSandbox,
+    RunSandbox,
+    StartContainer,
+)
 from motley.node.containerconfig import spec_hash
 from motley.node.model import Notes, Probes, RuntimeContainer, RuntimePod, State
 
@@ -23,73 +34,6 @@ BACKOFF_MAX_S = 300.0
 BACKOFF_FORGET_S = 600.0
 # Two dead containers per name would do; the newest and its predecessor are `state`, `lastState`.
 KEPT_PER_NAME = 2
-
-
-@dataclass(frozen=True, slots=True)
-class RunSandbox:
-    """Make the pod's namespaces and address."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class StartContainer:
-    """Pull, create and start a container."""
-
-    name: str
-    attempt: int
-    restart_delay_s: float  # to wait after this one's end before the next
-
-
-@dataclass(frozen=True, slots=True)
-class KillContainer:
-    """End a running container within `grace_s`."""
-
-    id: str
-    name: str
-    grace_s: float
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveContainer:
-    """Forget a dead container."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveSandbox:
-    """Forget a dead, empty sandbox."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasePod:
-    """The pod has ended: give back address, volumes and cgroup; its containers stay for logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemovePod:
-    """Leave nothing of the pod on the node."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Tell the API server that the pod is gone."""
-
-
-Action = (
-    RunSandbox
-    | StartContainer
-    | KillContainer
-    | RemoveContainer
-    | RemoveSandbox
-    | ReleasePod
-    | RemovePod
-    | DeletePod
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +47,17 @@ class Plan:
 
 
 def container(pod: Pod, name: str) -> Container | None:
-    """One container of the spec, init containers too."""
-    everyone = (*pod.spec.init_containers, *pod.spec.containers)
+    """One container of the spec, init and ephemeral containers too."""
+    spec = pod.spec
+    everyone = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return next((c for c in everyone if c.name == name), None)
+
+
+def looks_into(pod: Pod, name: str, observed: RuntimePod) -> str:
+    """The id of the running container whose processes an ephemeral one is to see; or empty."""
+    spec = container(pod, name)
+    target = observed.latest(spec.target_container_name) if spec is not None else None
+    return target.id if target is not None and target.is_running else ""
 
 
 def is_sidecar(container: Container) -> bool:
@@ -279,6 +231,7 @@ def _advance(pod: Pod, observed: RuntimePod, notes: Notes, probes: Probes, now: 
         after = sandbox.attempt + 1 if sandbox is not None else 0
         return Plan((RunSandbox(max(after, notes.sandbox_tries)),))
     steps = _Steps(pod, observed, notes, probes, now, sandbox.id)
+    steps.run_ephemeral()
     if steps.run_init():
         for container in pod.spec.containers:
             steps.consider(container, pod.spec.restart_policy)
@@ -301,6 +254,12 @@ class _Steps:
 
     def _later(self, at: float) -> None:
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+    def run_ephemeral(self) -> None:
+        """Somebody looks into the pod: such a container runs once, whatever becomes of it."""
+        for container in self.pod.spec.ephemeral_containers:
+            if self.observed.latest(container.name) is None:
+                self._start(container, 0, 0.0)
 
     def run_init(self) -> bool:
         """Bring the init containers forward; True when the main ones may run."""

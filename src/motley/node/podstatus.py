@@ -60,6 +60,11 @@ def compute(view: View) -> dict[str, Any]:
     }
     if init:
         status["initContainerStatuses"] = init
+    if pod.spec.ephemeral_containers:
+        status["ephemeralContainerStatuses"] = [
+            {**_container_status(view, c, is_init=False), "ready": False}
+            for c in pod.spec.ephemeral_containers
+        ]
     if pod.metadata.generation:
         status["observedGeneration"] = pod.metadata.generation
     return status
@@ -208,6 +213,8 @@ def _will_restart(view: View, spec: Container, latest: RuntimeContainer, *, is_i
     if pod.metadata.deletion_timestamp or pods.is_finished(pod, view.observed, view.notes):
         return False
     policy = pod.spec.restart_policy
+    if any(c.name == spec.name for c in pod.spec.ephemeral_containers):
+        policy = "Never"
     if is_init:
         policy = "Always" if pods.is_sidecar(spec) else pods.init_policy(pod)
     return pods.may_restart(policy, pods.exit_code(latest, view.notes))

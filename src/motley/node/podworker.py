@@ -13,7 +13,7 @@ from motley.api import status as api_status
 from motley.api.views.pod import Pod
 from motley.lib import journal
 from motley.lib.backoff import Backoff
-from motley.node import logs, pods, podstatus
+from motley.node import actions, logs, pods, podstatus
 from motley.node.context import Context
 from motley.node.cri.errors import RuntimeFailure
 from motley.node.killer import Killer
@@ -188,9 +188,9 @@ class PodWorker:
             self._report(pod, observed, verdicts)
         for action in plan.actions:
             await self._perform(action, observed)
-            if self._leaving.is_set() and isinstance(action, pods.StartContainer):
+            if self._leaving.is_set() and isinstance(action, actions.StartContainer):
                 break
-        if plan.actions and not isinstance(plan.actions[-1], pods.DeletePod):
+        if plan.actions and not isinstance(plan.actions[-1], actions.DeletePod):
             self._woken.set()
         return plan
 
@@ -239,27 +239,28 @@ class PodWorker:
 
     # -- actions
 
-    async def _perform(self, action: pods.Action, observed: RuntimePod) -> None:
+    async def _perform(self, action: actions.Action, observed: RuntimePod) -> None:
         context, runtime = self._context, self._context.runtime
         pod = context.allocations.of(self._pod) if self._pod is not None else None
         match action:
-            case pods.KillContainer():
+            case actions.KillContainer():
                 self._killer.begin(pod, action, self._address(pod, observed) if pod else "")
-            case pods.RemoveContainer():
+            case actions.RemoveContainer():
                 await runtime.remove_container(action.id)
                 self.notes.failed_starts.pop(action.id, None)
-            case pods.RemoveSandbox():
+            case actions.RemoveSandbox():
                 await runtime.stop_sandbox(action.id)
                 await runtime.remove_sandbox(action.id)
-            case pods.RunSandbox() if pod is not None:
+            case actions.RunSandbox() if pod is not None:
                 await self._starter.run_sandbox(pod, action)
-            case pods.StartContainer() if pod is not None and observed.sandbox is not None:
-                await self._starter.start_container(pod, action, observed.sandbox)
-            case pods.ReleasePod():
+            case actions.StartContainer() if pod is not None and observed.sandbox is not None:
+                target = pods.looks_into(pod, action.name, observed)
+                await self._starter.start_container(pod, action, observed.sandbox, target)
+            case actions.ReleasePod():
                 await self._release(observed)
-            case pods.RemovePod():
+            case actions.RemovePod():
                 await self._remove(observed)
-            case pods.DeletePod() if pod is not None:
+            case actions.DeletePod() if pod is not None:
                 await self._delete(pod)
 
     async def _release(self, observed: RuntimePod) -> None:

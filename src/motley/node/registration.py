@@ -136,7 +136,7 @@ class Registration:
         settings = self._settings
         wanted = {
             "labels": labels(settings, self._about),
-            "annotations": {CONFIG_ANNOTATION: config_hash(settings)},
+            "annotations": {CONFIG_ANNOTATION: config_hash(settings), **settings.node_annotations},
         }
         try:
             node = await self._client.get(Node, settings.name)

@@ -163,7 +163,11 @@ class Server:
         if found is None:
             known = worker.pod is not None and any(
                 c.name == name
-                for c in [*worker.pod.spec.containers, *worker.pod.spec.init_containers]
+                for c in [
+                    *worker.pod.spec.containers,
+                    *worker.pod.spec.init_containers,
+                    *worker.pod.spec.ephemeral_containers,
+                ]
             )
             if is_previous and known:
                 text = f'previous terminated container "{name}" in pod not found\n'

@@ -1,11 +1,12 @@
 """How fast this machine's cores are, by a small fixed piece of work.
 
-Half a second when the agent starts, on one thread: interpreting, compressing, sorting, which is what
-services do; no special instructions, which would make one machine look better than its programs run.
+Less than half a second when the agent starts, on one thread: interpreting, compressing, sorting,
+which is what services do; nothing with special instructions, which would make a machine look better
+than its programs run.
 CPU time counts, not time on the wall, and of several rounds the best: neighbours only add.
 
-Speed 1 is a server's core of 2023 at about 3 GHz. Ratios between machines are what matters; replicas
-under load tell them more exactly later on.
+Speed 1 is a core of an AMD EPYC server. Ratios between machines are what matters; replicas under
+load tell them more exactly later on.
 """
 
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from random import Random
 
 ANNOTATION = "motley.io/measured-speed"
-REFERENCE_S = 0.060  # CPU time of one round at speed 1
+REFERENCE_S = 0.035  # CPU time of one round at speed 1
 _ROUNDS = 7
 
 
@@ -33,7 +34,7 @@ def work() -> int:
 def measure(
     cpu_time: Callable[[], float] = time.thread_time, run: Callable[[], int] = work
 ) -> float:
-    """The speed of one core. Takes about half a second of CPU."""
+    """The speed of one core. Takes a third of a second of CPU at speed 1."""
     best = float("inf")
     for _ in range(_ROUNDS):
         begun = cpu_time()

@@ -18,9 +18,11 @@ from motley.node import (
     cpus,
     dnsconfig,
     environment,
+    pods,
     resources,
     sandboxconfig,
 )
+from motley.node.actions import RunSandbox, StartContainer
 from motley.node.checks import Target
 from motley.node.containerconfig import Mount
 from motley.node.context import Context
@@ -29,7 +31,6 @@ from motley.node.cri.values import Image
 from motley.node.environment import ConfigError
 from motley.node.images import ImageError
 from motley.node.model import Notes, RuntimeSandbox, StartFailure, Waiting
-from motley.node.pods import RunSandbox, StartContainer
 from motley.node.volumes import claims
 from motley.node.volumes.claims import ClaimError
 from motley.node.volumes.podvolumes import VolumeError
@@ -171,11 +172,12 @@ class Starter:
     # -- containers
 
     async def start_container(
-        self, pod: Pod, action: StartContainer, sandbox: RuntimeSandbox
+        self, pod: Pod, action: StartContainer, sandbox: RuntimeSandbox, target_id: str = ""
     ) -> None:
         """Pull, create and start one container, or note why not."""
-        everyone = [*pod.spec.init_containers, *pod.spec.containers]
-        spec = next(c for c in everyone if c.name == action.name)
+        spec = pods.container(pod, action.name)
+        if spec is None:
+            return
         try:
             if not await self.prepare(pod, sandbox.ips):
                 message = self._notes.sandbox.message if self._notes.sandbox else ""
@@ -186,6 +188,8 @@ class Starter:
                 return  # the pod is leaving
             containerconfig.check_non_root(pod, spec, image.uid, image.username)
             config = self._container_config(pod, spec, action, sandbox, image)
+            if target_id:
+                containerconfig.look_into(config, target_id)
         except ImageError as error:
             self._waits_for_image(pod, spec, error)
             return

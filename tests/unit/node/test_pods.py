@@ -12,7 +12,7 @@ import yaml
 
 from motley.api.views.pod import Pod
 from motley.lib.clock import rfc3339
-from motley.node import pods, podstatus
+from motley.node import actions, pods, podstatus
 from motley.node.containerconfig import spec_hash
 from motley.node.model import (
     Notes,
@@ -135,7 +135,7 @@ class World:
             if plan.is_done:
                 self.say("done")
                 return
-            if not plan.actions or isinstance(plan.actions[-1], pods.DeletePod):
+            if not plan.actions or isinstance(plan.actions[-1], actions.DeletePod):
                 break
         else:
             self.say("never rests")
@@ -151,7 +151,7 @@ class World:
 
     def perform(self, action):
         match action:
-            case pods.RunSandbox(attempt):
+            case actions.RunSandbox(attempt):
                 if self.next_sandbox_fails:
                     self.next_sandbox_fails = False
                     self.say(f"run sandbox {attempt}: fails")
@@ -166,33 +166,33 @@ class World:
                 self.observed = dataclasses.replace(
                     self.observed, sandboxes=(fresh, *self.observed.sandboxes)
                 )
-            case pods.StartContainer(name, attempt, delay):
+            case actions.StartContainer(name, attempt, delay):
                 self.start(name, attempt, delay)
-            case pods.KillContainer(id_, name, grace, message):
+            case actions.KillContainer(id_, name, grace, message):
                 self.say(f"kill {name} within {grace:g}s: {message}")
                 self.notes.killing[id_] = self.now + grace
-            case pods.RemoveContainer(id_):
+            case actions.RemoveContainer(id_):
                 self.say(f"remove container {id_}")
                 left = tuple(c for c in self.observed.containers if c.id != id_)
                 self.observed = dataclasses.replace(self.observed, containers=left)
-            case pods.RemoveSandbox(id_):
+            case actions.RemoveSandbox(id_):
                 self.say(f"remove sandbox {id_}")
                 left = tuple(s for s in self.observed.sandboxes if s.id != id_)
                 self.observed = dataclasses.replace(self.observed, sandboxes=left)
-            case pods.ReleasePod():
+            case actions.ReleasePod():
                 self.say("release pod")
                 self.notes.is_released = True
                 dead = tuple(
                     dataclasses.replace(s, is_ready=False) for s in self.observed.sandboxes
                 )
                 self.observed = dataclasses.replace(self.observed, sandboxes=dead)
-            case pods.RemovePod():
+            case actions.RemovePod():
                 self.say("remove pod")
                 if self.pod is not None:
                     self.compute()
                 self.notes.is_released = True
                 self.observed = RuntimePod("uid")
-            case pods.DeletePod():
+            case actions.DeletePod():
                 self.say("delete pod in the API")
 
     def start(self, name, attempt, delay):

@@ -224,3 +224,4 @@ class Container(View):
     stdin: bool = False
     stdin_once: bool = False
     tty: bool = False
+    target_container_name: str = ""  # of an ephemeral container: whose processes it sees
