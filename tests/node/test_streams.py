@@ -98,7 +98,9 @@ async def main():
     context.check_hostname = False
     if cert:
         context.load_cert_chain(cert, key)
-    async with aiohttp.ClientSession() as http:
+    tokens = [a.removeprefix("--token=") for a in sys.argv[6:] if a.startswith("--token=")]
+    headers = {"Authorization": "Bearer " + tokens[0]} if tokens else {}
+    async with aiohttp.ClientSession(headers=headers) as http:
         try:
             if not subprotocol:
                 async with http.get(url, ssl=context) as answer:
@@ -142,11 +144,38 @@ def identities(rig):
         (rig.root / f"{name}.key").write_bytes(key)
 
 
-def test_only_the_api_server_and_administrators_may_ask(rig, identities):
-    assert _call(rig, "/healthz", who="as-apiserver") == {"status": 200, "body": "ok"}
-    assert _call(rig, "/healthz", who="as-admin")["status"] == 200
-    assert _call(rig, "/healthz", who="as-user")["status"] == 403
-    assert _call(rig, "/healthz")["status"] == 0, "no certificate, no connection"
+def test_only_those_may_ask_of_whom_the_api_server_says_so(rig, identities):
+    assert _call(rig, "/healthz") == {"status": 200, "body": "ok"}
+    assert _call(rig, "/pods", who="as-apiserver")["status"] == 200
+    assert _call(rig, "/pods", who="as-admin")["status"] == 200
+    assert _call(rig, "/pods", who="as-user")["status"] == 403
+    assert _call(rig, "/pods")["status"] == 401
+    assert _call(rig, "/pods", flags=["--token=guessed"])["status"] == 401
+
+
+def test_a_collector_with_a_token_reads_figures_and_nothing_else(rig, chatty):
+    rig.kubectl("create", "serviceaccount", "collector")
+    token = rig.kubectl("create", "token", "collector").strip()
+    flags = [f"--token={token}"]
+    assert _call(rig, "/stats/summary", flags=flags)["status"] == 403
+    rule = ["--verb=get", "--resource=nodes/metrics,nodes/stats"]
+    rig.kubectl("create", "clusterrole", "figures", *rule)
+    account = "--serviceaccount=default:collector"
+    rig.kubectl("create", "clusterrolebinding", "figures", "--clusterrole=figures", account)
+    found = json.loads(
+        eventually(lambda: (a := _call(rig, "/stats/summary", flags=flags))["status"] == 200 and a)[
+            "body"
+        ]
+    )
+    pod = next(p for p in found["pods"] if p["podRef"]["name"] == chatty)
+    assert pod["containers"][0]["memory"]["workingSetBytes"] > 0
+    assert pod["network"]["name"] == "eth0"
+    assert found["node"]["fs"]["capacityBytes"] > 0
+    text = _call(rig, "/metrics/cadvisor", flags=flags)["body"]
+    assert f'node="node-1",namespace="default",pod="{chatty}",container="main"' in text
+    assert _call(rig, "/pods", flags=flags)["status"] == 403
+    path = f"/exec/default/{chatty}/main?command=id&stdout=true"
+    assert _call(rig, path, flags=flags)["status"] == 403
 
 
 def test_pods_of_the_node_are_listed(rig, identities, chatty):

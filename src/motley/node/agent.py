@@ -17,6 +17,7 @@ from motley.api import status as api_status
 from motley.api.views.base import Key
 from motley.api.views.core import Node, Service
 from motley.api.views.pod import Pod
+from motley.client.delegation import Delegation
 from motley.client.events import Recorder
 from motley.client.informer import Change, Informer
 from motley.client.rest import Client
@@ -35,6 +36,7 @@ from motley.node.eviction.evictor import Evictor
 from motley.node.housekeeping import Housekeeper
 from motley.node.imagegc import ImageCollector
 from motley.node.images import Images
+from motley.node.measuring import Measurements
 from motley.node.objects import Objects
 from motley.node.podworker import PodWorker
 from motley.node.readiness import NodeReadiness, SetupNetwork
@@ -162,6 +164,8 @@ class Agent:
             start(self._evictor.run())
             start(self._collect_images(images))
             start(self._adopt())
+            measurements = Measurements(self._context, lambda: list(self._workers.values()))
+            start(measurements.run())
             if self._tls is not None:
                 server = Server(
                     self._runtime,
@@ -171,6 +175,9 @@ class Agent:
                     settings.root / "exec",
                     clock,
                     self._rng,
+                    measurements,
+                    Delegation(self._client, self._client, clock=clock),
+                    settings.name,
                     is_containerd=version.is_containerd,
                 )
                 start(server.run(self._bind, settings.port, self._tls))

@@ -78,6 +78,11 @@ class Cgroups:
         self._h = hierarchies or detect(Path("/proc/self/mountinfo").read_text())
 
     @property
+    def hierarchies(self) -> Hierarchies:
+        """Where the groups are."""
+        return self._h
+
+    @property
     def is_v2(self) -> bool:
         """One unified hierarchy?"""
         return self._h.is_v2

@@ -76,6 +76,14 @@ def os_name(os_release: str) -> str:
     return "Linux"
 
 
+def booted_at(stat: str) -> float:
+    """When the kernel started, from /proc/stat."""
+    for line in stat.splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
 def memory(meminfo: str) -> int:
     """MemTotal in bytes."""
     for line in meminfo.splitlines():

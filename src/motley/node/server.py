@@ -1,7 +1,8 @@
 """The agent's HTTPS server: logs, exec, attach, port-forward, resource use, health.
 
-Only the API server (and administrators) may ask: a client certificate of the cluster's CA is
-required, and its name must be one of theirs. Everyone else comes through the API server.
+The API server and administrators are known by their client certificates. Of anyone else (with
+another certificate, or a bearer token) the API server is asked who it is, and whether they may
+have what they ask for: `nodes/metrics`, `nodes/stats`, `nodes/log`, or `nodes/proxy` for all else.
 """
 
 import asyncio
@@ -13,14 +14,18 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import prometheus_client
 from aiohttp import web
 
+from motley.api.status import ApiError
 from motley.api.views.base import Key
+from motley.client.delegation import Delegation
 from motley.lib import journal
 from motley.lib.clock import Clock, parse_rfc3339
-from motley.node import logs, stats, streaming
+from motley.node import cadvisor, logs, stats, streaming, summary
 from motley.node.cri.errors import RuntimeFailure, RuntimeNotFound
 from motley.node.cri.runtime import Runtime
+from motley.node.measuring import Measurements
 from motley.node.model import RuntimeContainer, State
 from motley.node.podworker import PodWorker
 
@@ -28,6 +33,7 @@ log = journal.get(__name__)
 
 API_SERVER = "kube-apiserver-kubelet-client"
 ADMINISTRATORS = "system:masters"
+NODE_LOGS = Path("/var/log")
 
 FindWorker = Callable[[Key], PodWorker | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -40,11 +46,19 @@ def is_allowed(certificate: dict[str, Any] | None) -> bool:
 
 
 def tls_context(certificate: Path, key: Path, client_ca: Path) -> ssl.SSLContext:
-    """TLS that requires a client certificate."""
+    """TLS that asks for a client certificate; who has none must have a token."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(client_ca))
     context.load_cert_chain(certificate, key)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def attributes(node: str, method: str, path: str) -> dict[str, str]:
+    """What a request is in the words of RBAC, as the kubelet puts it."""
+    first = path.strip("/").partition("/")[0]
+    part = {"stats": "stats", "metrics": "metrics", "logs": "log"}.get(first, "proxy")
+    verb = {"GET": "get", "HEAD": "get", "POST": "create"}.get(method, method.lower())
+    return {"verb": verb, "version": "v1", "resource": "nodes", "subresource": part, "name": node}
 
 
 class Server:
@@ -59,9 +73,15 @@ class Server:
         directory: Path,
         clock: Clock,
         rng: Random,
+        measurements: Measurements,
+        delegation: Delegation,
+        node: str,
         *,
         is_containerd: bool = True,
     ) -> None:
+        self._measurements = measurements
+        self._delegation = delegation
+        self._node = node
         self._runtime = runtime
         self._find = find
         self._workers = workers
@@ -89,7 +109,12 @@ class Server:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/pods", self._pods)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/resource", self._usage)
+        app.router.add_get("/metrics/cadvisor", self._cadvisor)
+        app.router.add_get("/stats/summary", self._summary)
+        if NODE_LOGS.is_dir():
+            app.router.add_static("/logs/", NODE_LOGS, show_index=True)
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         for method in ("GET", "POST"):
             app.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._exec)
@@ -102,8 +127,12 @@ class Server:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport else None
-        if not is_allowed(certificate):
-            return web.Response(status=403, text="only the API server may ask a node\n")
+        if not is_allowed(certificate) and request.path != "/healthz":
+            asked = attributes(self._node, request.method, request.path)
+            code = await self._may(request, certificate, asked)
+            if code != 200:
+                what = f"{asked['verb']} nodes/{asked['subresource']}"
+                return web.Response(status=code, text=f"not allowed to {what} of this node\n")
         try:
             return await handler(request)
         except RuntimeNotFound as error:
@@ -111,6 +140,24 @@ class Server:
         except (RuntimeFailure, aiohttp.ClientError, TimeoutError) as error:
             log.warning("request failed", path=request.path, error=error)
             return web.Response(status=500, text=f"{error}\n")
+
+    async def _may(
+        self, request: web.Request, certificate: dict[str, Any] | None, asked: dict[str, str]
+    ) -> int:
+        """200, 401 or 403: ask the API server about a token, or about a certificate's user."""
+        header = request.headers.get("Authorization", "")
+        if not certificate or header:
+            return await self._delegation.code(request.path, header, asked)
+        subject = [(k, v) for part in certificate.get("subject", ()) for k, v in part]
+        user = {
+            "username": next((v for k, v in subject if k == "commonName"), ""),
+            "groups": [v for k, v in subject if k == "organizationName"],
+        }
+        try:
+            return 200 if await self._delegation.may(user, request.path, asked) else 403
+        except ApiError as error:
+            log.warning("cannot ask who is calling", error=error.message)
+            return 403
 
     async def _healthz(self, request: web.Request) -> web.Response:
         is_well = self._is_healthy()
@@ -126,13 +173,24 @@ class Server:
         return web.Response(body=body, content_type="application/json")
 
     async def _usage(self, request: web.Request) -> web.Response:
-        usages = await self._runtime.container_usage()
-        containers = await self._runtime.list_containers()
-        pods = {w.uid: w.pod.key for w in self._workers() if w.pod is not None}
-        text = stats.exposition(
-            stats.samples(pods, containers, usages), stats.machine(self._clock.now())
-        )
+        self._measurements.look()
+        text = stats.exposition(self._measurements.pods, stats.machine(self._clock.now()))
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+    async def _cadvisor(self, request: web.Request) -> web.Response:
+        self._measurements.look()
+        text = cadvisor.exposition(self._measurements.node(), self._measurements.pods)
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+    async def _summary(self, request: web.Request) -> web.Response:
+        self._measurements.look()
+        found = summary.document(
+            self._measurements.node(), self._measurements.pods, self._clock.now()
+        )
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=prometheus_client.generate_latest(), content_type="text/plain")
 
     # -- finding
 

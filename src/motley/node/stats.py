@@ -1,27 +1,17 @@
 """What pods and the node use, as `/metrics/resource` shows it: the kubelet's names and labels.
 
 CPU is a counter, core-seconds since the start; whoever asks twice knows the rate. Memory is the
-working set: what is in use less the file cache that could be dropped. The runtime measures
-containers; the machine itself is read from /proc.
+working set: what is in use less the file cache that could be dropped. Containers are read from
+their control groups, the machine itself from /proc.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from motley.api.views.base import Key
-from motley.node.cri.values import ContainerUsage
-from motley.node.model import RuntimeContainer
-
-
-class Sample(NamedTuple):
-    """One running container of a pod."""
-
-    pod: Key
-    container: str
-    started_at: float
-    usage: ContainerUsage
+from motley.node.summary import ContainerSample, PodSample
 
 
 class Machine(NamedTuple):
@@ -59,45 +49,28 @@ def working_set_bytes(meminfo: str) -> int:
     return max(0, used - values.get("Inactive(file)", 0))
 
 
-def samples(
-    pods: Mapping[str, Key],
-    containers: Mapping[str, list[RuntimeContainer]],
-    usages: Mapping[str, ContainerUsage],
-) -> list[Sample]:
-    """The running containers of known pods that were measured; `pods` is by uid."""
-    return [
-        Sample(pods[uid], one.name, one.started_at or one.created_at, usages[one.id])
-        for uid, listed in containers.items()
-        if uid in pods
-        for one in listed
-        if one.is_running and one.id in usages
-    ]
-
-
-def exposition(found: Iterable[Sample], node: Machine) -> str:
+def exposition(pods: Iterable[PodSample], node: Machine) -> str:
     """Prometheus' text, with the moment of each measurement in milliseconds."""
-    found = sorted(found, key=lambda s: (s.pod, s.container))
-    of_pods: dict[Key, list[Sample]] = {}
-    for sample in found:
-        of_pods.setdefault(sample.pod, []).append(sample)
+    pods = sorted(pods, key=lambda s: s.pod.key)
+    found = [(s.pod.key, c) for s in pods for c in sorted(s.containers, key=lambda c: c.name)]
     families: list[tuple[str, str, str, list[tuple[str, float, float]]]] = [
         (
             "container_cpu_usage_seconds_total",
             "counter",
             "Cumulative cpu time consumed by the container in core-seconds",
-            [(_container(s), s.usage.cpu_s, s.usage.at) for s in found],
+            [(_container(k, c), c.usage.cpu.core_s, c.usage.cpu.at) for k, c in found],
         ),
         (
             "container_memory_working_set_bytes",
             "gauge",
             "Current working set of the container in bytes",
-            [(_container(s), s.usage.working_set_bytes, s.usage.at) for s in found],
+            [(_container(k, c), c.usage.memory.working_set, c.usage.cpu.at) for k, c in found],
         ),
         (
             "container_start_time_seconds",
             "gauge",
             "Start time of the container since unix epoch in seconds",
-            [(_container(s), s.started_at, 0.0) for s in found],
+            [(_container(k, c), c.started_at, 0.0) for k, c in found],
         ),
         (
             "node_cpu_usage_seconds_total",
@@ -115,23 +88,13 @@ def exposition(found: Iterable[Sample], node: Machine) -> str:
             "pod_cpu_usage_seconds_total",
             "counter",
             "Cumulative cpu time consumed by the pod in core-seconds",
-            [
-                (_pod(pod), sum(s.usage.cpu_s for s in its), max(s.usage.at for s in its))
-                for pod, its in of_pods.items()
-            ],
+            [(_pod(s.pod.key), s.usage.cpu.core_s, s.usage.cpu.at) for s in pods],
         ),
         (
             "pod_memory_working_set_bytes",
             "gauge",
             "Current working set of the pod in bytes",
-            [
-                (
-                    _pod(pod),
-                    sum(s.usage.working_set_bytes for s in its),
-                    max(s.usage.at for s in its),
-                )
-                for pod, its in of_pods.items()
-            ],
+            [(_pod(s.pod.key), s.usage.memory.working_set, s.usage.cpu.at) for s in pods],
         ),
         (
             "resource_scrape_error",
@@ -149,9 +112,8 @@ def exposition(found: Iterable[Sample], node: Machine) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _container(sample: Sample) -> str:
-    pod = sample.pod
-    return f'{{container="{sample.container}",namespace="{pod.namespace}",pod="{pod.name}"}}'
+def _container(pod: Key, sample: ContainerSample) -> str:
+    return f'{{container="{sample.name}",namespace="{pod.namespace}",pod="{pod.name}"}}'
 
 
 def _pod(pod: Key) -> str:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from motley.api.views.base import Key
+from motley.api.views.pod import Pod
 from motley.metrics import exposition, scripted
 from motley.metrics.exposition import ContainerKey, Point, Scrape
 from motley.metrics.usage import Pair, Usage, Use, paired, use
 from motley.node import stats
-from motley.node.cri.values import ContainerUsage
-from motley.node.model import RuntimeContainer, State
+from motley.node.summary import ContainerSample, PodSample
+from motley.node.usage import Cpu, GroupUsage, Memory
 
 WEB = ContainerKey("ns", "web", "c")
 STAT = "cpu  100 10 50 9000 70 5 5 30 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
@@ -16,18 +16,12 @@ MEMINFO = "MemTotal: 1000 kB\nMemFree: 300 kB\nInactive(file): 200 kB\n"
 
 
 def test_what_the_agent_writes_can_be_read():
-    pods = {"u": Key("ns", "web")}
-    containers = {
-        "u": [
-            RuntimeContainer("1", "c", 0, "s", State.RUNNING, created_at=50.0),
-            RuntimeContainer("0", "old", 0, "s", State.EXITED),
-        ],
-        "stranger": [RuntimeContainer("2", "x", 0, "s", State.RUNNING)],
-    }
-    usages = {i: ContainerUsage(i, 100.5, 12.25, 4096) for i in ("0", "1", "2")}
+    used = GroupUsage(Cpu(100.5, 12.25), Memory(working_set=4096))
+    pod = Pod.of({"metadata": {"name": "web", "namespace": "ns", "uid": "u"}})
+    sample = PodSample(pod, used, [ContainerSample("c", 50.0, used)])
     node = stats.Machine(101.0, 7.5, 1 << 20)
 
-    text = stats.exposition(stats.samples(pods, containers, usages), node)
+    text = stats.exposition([sample], node)
 
     assert (
         'container_cpu_usage_seconds_total{container="c",namespace="ns",pod="web"} 12.25 100500'
