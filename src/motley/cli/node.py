@@ -58,6 +58,12 @@ def _own_address() -> str:
         return str(probe.getsockname()[0])
 
 
+def _measured() -> dict[str, str]:
+    from motley.node import speedtest
+
+    return {speedtest.ANNOTATION: f"{speedtest.measure():.3f}"}
+
+
 @click.command("node")
 @click.option(
     "--kubeconfig",
@@ -106,6 +112,11 @@ def _own_address() -> str:
     help="What pods may not have.",
 )
 @click.option(
+    "--pod-manifest-path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of static pods.  [default: static below --root]",
+)
+@click.option(
     "--cpu-manager-policy",
     type=click.Choice(["none", "static"]),
     default="none",
@@ -115,6 +126,11 @@ def _own_address() -> str:
 @click.option("--reserved-cpus", default="", help="CPUs never given away, such as 0-1.")
 @click.option("--cgroup-root", default="motley", show_default=True, help="Control group of pods.")
 @click.option("--node-labels", callback=_pairs, default="", help="Labels to add: k=v,….")
+@click.option(
+    "--measure-speed",
+    is_flag=True,
+    help="Measure how fast a core is, and say so in the annotation motley.io/measured-speed.",
+)
 @click.option(
     "--register-with-taint",
     "taints",
@@ -157,10 +173,12 @@ def command(
     mtu: int | None,
     max_pods: int,
     system_reserved: dict[str, str],
+    pod_manifest_path: Path | None,
     cpu_manager_policy: str,
     reserved_cpus: str,
     cgroup_root: str,
     node_labels: dict[str, str],
+    measure_speed: bool,
     taints: tuple[dict[str, str], ...],
     health_port: int,
     log_level: str,
@@ -206,8 +224,10 @@ def command(
         max_pods=max_pods,
         system_reserved=system_reserved,
         node_labels=node_labels,
+        node_annotations=_measured() if measure_speed else {},
         register_taints=taints,
         port=port,
+        static_pods=pod_manifest_path.absolute() if pod_manifest_path else None,
         cpu_manager_policy=cpu_manager_policy,
         reserved_cpus=reserved_cpus,
         eviction=policy(eviction),

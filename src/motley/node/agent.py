@@ -38,12 +38,13 @@ from motley.node.imagegc import ImageCollector
 from motley.node.images import Images
 from motley.node.measuring import Measurements
 from motley.node.objects import Objects
-from motley.node.podworker import PodWorker
 from motley.node.readiness import NodeReadiness, SetupNetwork
-from motley.node.registration import RENEW_S, STATUS_S, Registration
+from motley.node.registration import RENEW_S, STATUS_S, RefusedError, Registration
 from motley.node.runtimewatch import RuntimeWatch
 from motley.node.server import Server
+from motley.node.staticpods import MIRROR, StaticPods, is_mirror
 from motley.node.volumes.podvolumes import PodVolumes
+from motley.node.workers import Workers
 
 log = journal.get(__name__)
 
@@ -75,17 +76,27 @@ class Agent:
         self._bind = bind
         self._clock = clock
         self._rng = rng or Random()
-        self._workers: dict[str, PodWorker] = {}
+        self._workers = Workers()
         self._is_adopting = True
         self._must_report = asyncio.Event()
         self._readiness = NodeReadiness(runtime, setup_network, clock, self._rng)
+        self._known: set[str] = set()  # uids of the runtime's pods when the agent began
         self._evictor: Evictor
-        self._admission: Admission
         selector = f"spec.nodeName={settings.name}"
         self._pods: Informer[Pod] = Informer(client, Pod, field_selector=selector, clock=clock)
         self._services: Informer[Service] = Informer(client, Service, clock=clock)
         name = f"metadata.name={settings.name}"
         self._nodes: Informer[Node] = Informer(client, Node, field_selector=name, clock=clock)
+        self._static = StaticPods(
+            settings.static_pods or settings.root / "static",
+            settings.name,
+            client,
+            clock,
+            begin=self._workers.begin_static,
+            end=self._workers.end_static,
+            shown=self._pods.get,
+            node=lambda: self._nodes.get(Key("", settings.name)),
+        )
         self._recorder = Recorder(client, "kubelet", settings.name, clock=clock)
         self._context: Context
         self._tasks: asyncio.TaskGroup
@@ -100,11 +111,6 @@ class Agent:
     def not_ready(self) -> str:
         """Why the node cannot run pods now; empty when it can."""
         return self._readiness.missing
-
-    def find(self, key: Key) -> PodWorker | None:
-        """The worker of a pod by name; of two with one name, the living one."""
-        found = [w for w in self._workers.values() if w.pod is not None and w.pod.key == key]
-        return found[-1] if found else None
 
     # -- life
 
@@ -129,66 +135,79 @@ class Agent:
             self.not_ready,
             lambda: self._evictor.conditions,
         )
+        try:
+            async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as self._tasks:
+                await self._begin_tasks(registration, http, version)
+        except BaseExceptionGroup as group:
+            refused = group.subgroup(RefusedError)
+            if refused is not None:
+                raise next(e for e in refused.exceptions if isinstance(e, RefusedError)) from group
+            raise
+
+    async def _begin_tasks(
+        self, registration: Registration, http: aiohttp.ClientSession, version: Version
+    ) -> None:
+        settings, clock = self._settings, self._clock
+        volumes = PodVolumes(settings.root, clock=clock)
+        self._context = Context(
+            settings=settings,
+            client=self._client,
+            runtime=self._runtime,
+            images=Images(self._runtime, clock=clock),
+            volumes=volumes,
+            cgroups=cgroups.Cgroups(settings.cgroup_root),
+            cpus=self._cpu_manager(),
+            allocations=Allocations(volumes.directory),
+            objects=Objects(self._client, self._tasks, self._workers.objects_changed, clock=clock),
+            checker=Checker(self._runtime, http, clock),
+            recorder=self._recorder,
+            clock=clock,
+            resources=registration.resources,
+            host_resolver=dnsconfig.parse(_text(Path("/etc/resolv.conf"))),
+            host_hosts=_text(Path("/etc/hosts")),
+            services=self._services.items,
+            is_network_ready=lambda: not self._readiness.network,
+            as_shown=self._static.as_shown,
+        )
+        images = ImageCollector(self._runtime, clock, settings.image_limits)
+        self._guard(images)
+        start = self._tasks.create_task
+        start(self._recorder.run())
+        # These need no API server; all else begins when it has been reached.
+        self._known = await self._list_runtime()
+        start(self._static.run())
         await self._until_registered(registration)
-        async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as self._tasks:
-            volumes = PodVolumes(settings.root, clock=clock)
-            self._context = Context(
-                settings=settings,
-                client=self._client,
-                runtime=self._runtime,
-                images=Images(self._runtime, clock=clock),
-                volumes=volumes,
-                cgroups=cgroups.Cgroups(settings.cgroup_root),
-                cpus=self._cpu_manager(),
-                allocations=Allocations(volumes.directory),
-                objects=Objects(self._client, self._tasks, self._objects_changed, clock=clock),
-                checker=Checker(self._runtime, http, clock),
-                recorder=self._recorder,
-                clock=clock,
-                resources=node_resources,
-                host_resolver=dnsconfig.parse(_text(Path("/etc/resolv.conf"))),
-                host_hosts=_text(Path("/etc/hosts")),
-                services=self._services.items,
-                is_network_ready=lambda: not self._readiness.network,
+        self._nodes.add_handler(lambda change: self._node_changed(change, registration))
+        start(self._nodes.run())
+        start(self._services.run())
+        start(self._renew(registration))
+        start(self._report(registration))
+        start(self._readiness.follow_network(self._nodes, settings.name))
+        start(self._evictor.run())
+        start(self._collect_images(images))
+        start(self._adopt())
+        measurements = Measurements(self._context, self._workers.all)
+        start(measurements.run())
+        if self._tls is not None:
+            server = Server(
+                self._runtime,
+                self._workers.find,
+                self._workers.all,
+                lambda: self.is_ready,
+                settings.root / "exec",
+                clock,
+                self._rng,
+                measurements,
+                Delegation(self._client, self._client, clock=clock),
+                settings.name,
+                is_containerd=version.is_containerd,
             )
-            images = ImageCollector(self._runtime, clock, settings.image_limits)
-            self._guard(images)
-            self._nodes.add_handler(lambda change: self._node_changed(change, registration))
-            start = self._tasks.create_task
-            start(self._recorder.run())
-            start(self._nodes.run())
-            start(self._services.run())
-            start(self._renew(registration))
-            start(self._report(registration))
-            start(self._readiness.follow_network(self._nodes, settings.name))
-            start(self._evictor.run())
-            start(self._collect_images(images))
-            start(self._adopt())
-            measurements = Measurements(self._context, lambda: list(self._workers.values()))
-            start(measurements.run())
-            if self._tls is not None:
-                server = Server(
-                    self._runtime,
-                    self.find,
-                    lambda: list(self._workers.values()),
-                    lambda: self.is_ready,
-                    settings.root / "exec",
-                    clock,
-                    self._rng,
-                    measurements,
-                    Delegation(self._client, self._client, clock=clock),
-                    settings.name,
-                    is_containerd=version.is_containerd,
-                )
-                start(server.run(self._bind, settings.port, self._tls))
+            start(server.run(self._bind, settings.port, self._tls))
 
     def _guard(self, images: ImageCollector) -> None:
         """What keeps the node from taking on more than it has, and from running out."""
         context, name = self._context, self._settings.name
         context.cgroups.limit_pods(context.resources.allocatable)
-
-        def workers() -> list[PodWorker]:
-            return list(self._workers.values())
 
         def node() -> Node | None:
             return self._nodes.get(Key("", name))
@@ -196,12 +215,13 @@ class Agent:
         self._evictor = Evictor(
             context,
             self._settings.eviction,
-            workers,
+            self._workers.all,
             images.remove_unused,
             node,
             self._must_report.set,
         )
-        self._admission = Admission(context, self._evictor, workers, node)
+        admission = Admission(context, self._evictor, self._workers.all, node)
+        self._workers.open(context, admission, self._tasks)
 
     def _cpu_manager(self) -> cpus.CpuManager:
         settings = self._settings
@@ -210,11 +230,7 @@ class Agent:
             return cpus.CpuManager(checkpoint)
         places = cpus.topology()
         kept = cpus.reserved(settings.reserved_cpus, settings.system_reserved, places)
-        return cpus.CpuManager(checkpoint, places, kept, is_static=True, changed=self._wake_all)
-
-    def _wake_all(self) -> None:
-        for worker in self._workers.values():
-            worker.wake()
+        return cpus.CpuManager(checkpoint, places, kept, is_static=True, changed=self._workers.wake)
 
     async def _first_contact(self) -> Version:
         backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
@@ -240,7 +256,7 @@ class Agent:
 
     async def _adopt(self) -> None:
         """First what there is, then what is wanted: running pods are adopted before any starts."""
-        known = await self._list_runtime()
+        known = self._known
         self._pods.add_handler(self._pod_changed)
         await self._services.synced()
         async with asyncio.TaskGroup() as group:
@@ -248,18 +264,21 @@ class Agent:
             await self._pods.synced()
             self._is_adopting = False
             # Those that already run have their place; newcomers take what is left.
-            pods = self._pods.items()
+            every = self._pods.items()
+            for mirror in filter(is_mirror, every):
+                self._static.adopt(mirror)
+            pods = [pod for pod in every if not is_mirror(pod)]
             for pod in sorted(pods, key=lambda p: (p.metadata.uid not in known, _created(p))):
-                self._ensure(pod, is_known=pod.metadata.uid in known)
-            for uid in known - {p.metadata.uid for p in pods}:
-                self._adopt_orphan(uid)
+                self._workers.ensure(pod, is_known=pod.metadata.uid in known)
+            for uid in known - {p.metadata.uid for p in pods} - self._static.uids:
+                self._workers.adopt_orphan(uid)
             self._context.cpus.keep_only({p.metadata.uid for p in pods} | known)
             log.info("agent ready", pods=len(pods), in_runtime=len(known))
             watch = RuntimeWatch(
                 self._runtime,
                 self._workers,
                 lambda: (p.metadata.uid for p in self._pods.items()),
-                self._adopt_orphan,
+                self._workers.adopt_orphan,
                 self._clock,
             )
             group.create_task(watch.run())
@@ -280,51 +299,13 @@ class Agent:
     # -- workers
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        if self._is_adopting:
+        if is_mirror(change.object):
+            self._static.wake()
+            if worker := self._workers.get(change.object.metadata.annotations[MIRROR]):
+                worker.wake()
             return
-        if change.new is not None:
-            self._ensure(change.new, is_known=False)
-        elif (worker := self._workers.get(change.object.metadata.uid)) is not None:
-            worker.removed(change.old)
-
-    def _ensure(self, pod: Pod, *, is_known: bool) -> None:
-        uid = pod.metadata.uid
-        if uid in self._workers:
-            self._workers[uid].update(pod)
-            self._admission.consider_resizes()
-            return
-        rejected = None
-        if not is_known and not pod.status.start_time and not pod.is_terminal:
-            rejected = self._admission.admit(pod)
-        self._begin(PodWorker(self._context, uid, pod, rejected))
-
-    def _adopt_orphan(self, uid: str) -> None:
-        """Something runs here that the API does not know: it was deleted while nobody looked."""
-        if uid not in self._workers:
-            log.info("removing a pod the API no longer has", uid=uid)
-            self._begin(PodWorker(self._context, uid, None))
-
-    def _begin(self, worker: PodWorker) -> None:
-        self._workers[worker.uid] = worker
-        self._tasks.create_task(self._work(worker))
-
-    async def _work(self, worker: PodWorker) -> None:
-        while True:
-            try:
-                await worker.run()
-            except Exception as error:
-                log.error("pod worker failed, starting another", exc_info=error, uid=worker.uid)
-                await self._clock.sleep(5.0)
-                worker = PodWorker(self._context, worker.uid, worker.pod, worker.notes.rejected)
-                self._workers[worker.uid] = worker
-                continue
-            del self._workers[worker.uid]
-            self._admission.consider_resizes()
-            return
-
-    def _objects_changed(self, uid: str) -> None:
-        if worker := self._workers.get(uid):
-            worker.objects_changed()
+        if not self._is_adopting:
+            self._workers.pod_changed(change)
 
     # -- time
 
@@ -332,7 +313,7 @@ class Agent:
         housekeeper = Housekeeper(self._context)
         while True:
             try:
-                await housekeeper.round(list(self._workers.values()))
+                await housekeeper.round(self._workers.all())
             except (OSError, RuntimeFailure) as error:
                 log.warning("housekeeping failed", error=error)
             await self._clock.sleep(HOUSEKEEPING_S)
@@ -358,8 +339,7 @@ class Agent:
         settled_at = self._clock.monotonic() + SETTLE_S
         while True:
             if await self._readiness.check():
-                for worker in self._workers.values():
-                    worker.retry_now()
+                self._workers.retry_now()
             is_well = not self.not_ready()
             try:
                 if is_well or not registration.is_ready or self._clock.monotonic() > settled_at:

@@ -40,6 +40,7 @@ class Settings:
     port: int = 10250
     log_max_bytes: int = 10 << 20  # kubelet's containerLogMaxSize
     log_max_files: int = 5
+    static_pods: Path | None = None
     cpu_manager_policy: str = "none"
     reserved_cpus: str = ""
     eviction: Policy = field(default_factory=Policy)
@@ -81,6 +82,7 @@ class Context:
     host_hosts: str
     services: Callable[[], list[Service]]
     is_network_ready: Callable[[], bool]
+    as_shown: Callable[[Pod], Pod | None]  # the API's pod to write status to, if there is one
 
     def facts(self, pod: Pod, ips: tuple[str, ...]) -> dict[str, str]:
         """Status fields the downward API may ask for."""

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
+import msgspec
+
 from motley.api import status as api_status
 from motley.api.views.pod import Pod
 from motley.lib import journal
@@ -161,7 +163,7 @@ class PodWorker:
     async def _round(self) -> pods.Plan:
         context, pod = self._context, self._pod
         if pod is not None:  # it runs with what it was granted, whatever it asks for by now
-            pod = context.allocations.of(pod)
+            pod = self._with_status(context.allocations.of(pod))
         observed = self.observed = self._messages.added_to(await context.runtime.pod(self.uid))
         self._follow_probes(pod, observed)
         ips = observed.sandbox.ips if observed.sandbox else ()
@@ -235,7 +237,14 @@ class PodWorker:
             )
         )
         self._status = status
-        self._writer.set(pod, status)
+        shown = context.as_shown(pod)
+        if shown is not None:
+            self._writer.set(shown, status)
+
+    def _with_status(self, pod: Pod) -> Pod:
+        """A static pod's file has no status; what is known of it is in its mirror."""
+        shown = self._context.as_shown(pod)
+        return pod if shown is None else msgspec.structs.replace(pod, status=shown.status)
 
     # -- actions
 

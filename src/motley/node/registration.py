@@ -122,7 +122,7 @@ class Registration:
         self._runtime = runtime
         self._settings = settings
         self._about = about
-        self._resources = resources
+        self.resources = resources
         self._version = version
         self._clock = clock
         self._not_ready = not_ready
@@ -182,10 +182,10 @@ class Registration:
         """The Node's status now."""
         settings, about = self._settings, self._about
         return {
-            "capacity": machine.quantities(self._resources.capacity),
+            "capacity": machine.quantities(self.resources.capacity),
             "allocatable": {
                 **added_by_hand(self._node),
-                **machine.quantities(self._resources.allocatable),
+                **machine.quantities(self.resources.allocatable),
             },
             "addresses": [
                 {"type": "InternalIP", "address": settings.node_ip},
