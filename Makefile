@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/
 export MOTLEY_IMAGE_CACHE ?= $(CURDIR)/.cache/images
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: help setup up down clean-cluster check test replay bench
+.PHONY: help setup up down clean-cluster check test replay replay-scheduler bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,5 +42,8 @@ test: check ## Everything: checks, unit, contract, client, node and cluster test
 replay: setup ## Compare the API server with recorded answers of a real one, where there are any
 	@tools/replay --causes 20
 
+replay-scheduler: setup ## Compare the scheduler with recorded decisions of a real one
+	@tools/replay-scheduler
+
 bench: setup ## Print the figures of every benchmark, quickly
-	@for script in $(filter-out bench/figures.py bench/apiload.py,$(wildcard bench/*.py)); do $(RUN)python $$script --quick || exit 1; done
+	@for script in $(filter-out bench/figures.py bench/apiload.py bench/onepod.py,$(wildcard bench/*.py)); do $(RUN)python $$script --quick || exit 1; done

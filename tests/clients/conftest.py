@@ -5,6 +5,7 @@ Nothing is skipped: without a kubectl these tests fail and say what to do.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -166,9 +167,10 @@ def _version(binary: str) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    """One server for a module; each test has a namespace of its own."""
-    running = Server(tmp_path_factory.mktemp("apiserver"))
+def server(tmp_path_factory, request) -> Iterator[Server]:
+    """One server for a module, with its `SERVER_OPTIONS`; each test has its own namespace."""
+    options = getattr(request.module, "SERVER_OPTIONS", ())
+    running = Server(tmp_path_factory.mktemp("apiserver"), options=options)
     running.start()
     yield running
     assert running.kill(signal.SIGTERM) == 0
@@ -221,3 +223,36 @@ def kubectl(server, kubectl_binary, tmp_path) -> Kubectl:
     found("create", "namespace", namespace)
     found.namespace = namespace
     return found
+
+
+@pytest.fixture(scope="session")
+def until() -> Any:
+    """Polls until a condition holds: `until(condition, what)`."""
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def components() -> Any:
+    """Runs commands beside a server: `with components(server, [name, *options]) as log`."""
+
+    @contextlib.contextmanager
+    def run(server: Server, *commands: list[str], level: str = "warning") -> Iterator[Path]:
+        options = ["--kubeconfig", str(server.kubeconfig), "--log-level", level]
+        with (server.directory / f"components-{next(_names)}.log").open("wb") as log:
+            running = [
+                subprocess.Popen(
+                    [sys.executable, "-m", "motley.cli.main", name, *options, *rest],
+                    stdout=log,
+                    stderr=log,
+                )
+                for name, *rest in commands
+            ]
+            try:
+                yield Path(log.name)
+            finally:
+                for process in running:
+                    process.terminate()
+                for process in running:
+                    process.wait(10)
+
+    return run

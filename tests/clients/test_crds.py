@@ -142,5 +142,8 @@ def test_kinds_of_our_own_group_are_served(kubectl):
     wrong = route.replace('"path": "/"', '"path": "x"')
     assert "should match '^/'" in kubectl("apply", "-f", "-", stdin=wrong, fails=True).err
     listed = kubectl("api-resources", "--api-group=motley.io", "-o", "name").out.split()
-    names = "decisions functions imagemaps invocations routes slurmclusters slurmjobs workflows"
+    names = (
+        "batches bindings callgraphs decisions functions imagemaps invocations networktopologies"
+        " routes slurmclusters slurmjobs workflows"
+    )
     assert sorted(listed) == [f"{name}.motley.io" for name in names.split()]

@@ -45,6 +45,15 @@ SCHEDULER_CONFIGURATIONS = {
         {"MemRealUsage"},
         "DefaultBinder",
     ),
+    "realusage/load-aware-config.yaml": ("load-aware-scheduler", {"LoadAware"}, "DefaultBinder"),
+    "realusage/overcommit-config.yaml": ("overcommit-scheduler", {"Overcommit"}, "DefaultBinder"),
+    "networkaware/scheduler-config.yaml": (
+        "network-aware-scheduler",
+        {"NetworkAware"},
+        "DefaultBinder",
+    ),
+    "minik8s/scheduler-config.yaml": ("minik8s-scheduler", {"Minik8s"}, "DefaultBinder"),
+    "gangs/scheduler-config.yaml": ("default-scheduler", set(), "DefaultBinder"),
 }
 IMAGE_TABLES = ("kubehice/images.yaml",)
 _OTHERS = {

@@ -9,7 +9,7 @@ Invariant: the schemas obey the rules for CustomResourceDefinitions; a test hold
 
 from typing import NamedTuple
 
-from motley.api import scheme
+from motley.api import batches, network_schemas, schedulingx, scheme
 from motley.api.structural import shapes
 from motley.api.structural.definition import AGE, Column, Definition
 
@@ -40,6 +40,15 @@ _ENV = shapes.keyed(
     "name",
 )
 
+_PLATFORM = shapes.record(
+    {
+        "architecture": shapes.text("As Go spells it: amd64, arm64.", minLength=1),
+        "os": shapes.text("The operating system.", default="linux"),
+        "variant": shapes.text("The generation of the architecture: v7.", default=""),
+        "image": shapes.text("The image to use there; by default the image itself."),
+    },
+    "architecture",
+)
 _IMAGE_MAP = shapes.record(
     {
         "spec": shapes.record(
@@ -47,25 +56,26 @@ _IMAGE_MAP = shapes.record(
                 "images": shapes.keyed(
                     shapes.record(
                         {
-                            "name": shapes.text("The image as pods name it."),
+                            "name": shapes.text("The image as pods name it.", minLength=1),
                             "architectures": shapes.keyed(
-                                shapes.record(
-                                    {
-                                        "architecture": shapes.text(
-                                            "As Go spells it: amd64, arm64."
-                                        ),
-                                        "image": shapes.text("The image to use there."),
-                                    },
-                                    "architecture",
-                                    "image",
-                                ),
-                                "The image for each architecture.",
+                                _PLATFORM,
+                                "What the image is built for.",
+                                "os",
                                 "architecture",
+                                "variant",
                             ),
+                            "source": shapes.text(
+                                "Who says so; what a person wrote counts before the others.",
+                                enum=["import", "registry", "keyword", "assumed"],
+                                default="import",
+                            ),
+                            "digest": shapes.text("What the registry had under the name."),
+                            "observedAt": _TIME,
+                            "message": shapes.text("Why the registry did not say."),
                         },
                         "name",
                     ),
-                    "Images that are built under different names for different architectures.",
+                    "Images, and the platforms they are built for.",
                     "name",
                 )
             }
@@ -73,6 +83,7 @@ _IMAGE_MAP = shapes.record(
     },
     "spec",
 )
+_NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 _DECISION = shapes.record(
     {
         "spec": shapes.record(
@@ -82,12 +93,18 @@ _DECISION = shapes.record(
                 ),
                 "node": shapes.text("The node that was chosen; empty when none would do."),
                 "profile": shapes.text("The scheduler profile that decided."),
+                "message": shapes.text("The outcome in a sentence."),
                 "decidedAt": _TIME,
+                "attempts": shapes.count("The how manieth try it was."),
+                "nodes": shapes.count("How many nodes there were."),
+                "feasible": shapes.count("How many of them every filter let pass."),
                 "filters": shapes.list_of(
                     shapes.record(
                         {
                             "plugin": _STRING,
-                            "rejected": shapes.count("How many nodes it ruled out."),
+                            "rejected": shapes.count(
+                                "How many nodes it was the first to rule out for this reason."
+                            ),
                             "reason": _STRING,
                         },
                         "plugin",
@@ -99,16 +116,39 @@ _DECISION = shapes.record(
                         {
                             "node": _STRING,
                             "total": {"type": "number"},
-                            "plugins": {
-                                "type": "object",
-                                "additionalProperties": {"type": "number"},
-                            },
+                            "plugins": _NUMBERS,
                         },
                         "node",
                     ),
-                    "The best nodes with the score of each plugin.",
+                    "The best nodes, the winner first, with the weighted score of each plugin.",
                 ),
-                "metricsAgeSeconds": {"type": "number"},
+                "weights": {
+                    **_NUMBERS,
+                    "description": "By how much each plugin's score of 0 to 100 was multiplied.",
+                },
+                "nominatedNode": shapes.text("Where room is being made for the pod."),
+                "victims": shapes.list_of(_STRING, "The pods that end to make room."),
+                "metrics": shapes.list_of(
+                    shapes.record(
+                        {
+                            "plugin": _STRING,
+                            "metric": _STRING,
+                            "ageSeconds": {"type": "number"},
+                        },
+                        "plugin",
+                        "metric",
+                    ),
+                    "How old the measurements were that plugins went by.",
+                ),
+                "metricsAgeSeconds": {
+                    "type": "number",
+                    "description": "The age of the oldest of them.",
+                },
+                "tookSeconds": {"type": "number", "description": "How long deciding took."},
+                "pluginSeconds": {
+                    **_NUMBERS,
+                    "description": "How long each plugin took, where it was measured.",
+                },
             },
             "pod",
         )
@@ -332,13 +372,20 @@ class _Entry(NamedTuple):
     plural: str
     schema: shapes.Schema
     short: str = ""
-    columns: str = ""  # "Name path | Name path"; `#` marks a number
+    columns: str = ""  # "Name path | …"; `#` marks a number, `+` what only -o wide shows
     namespaced: bool = True
 
 
 _KINDS = (
     _Entry("ImageMap", "imagemaps", _IMAGE_MAP, "im", namespaced=False),
-    _Entry("Decision", "decisions", _DECISION, "", "Pod .spec.pod.name | Node .spec.node"),
+    _Entry(
+        "Decision",
+        "decisions",
+        _DECISION,
+        "",
+        "Profile .spec.profile | Node .spec.node | #Feasible .spec.feasible"
+        " | #Nodes .spec.nodes | +Message .spec.message",
+    ),
     _Entry(
         "Function",
         "functions",
@@ -370,6 +417,15 @@ _KINDS = (
         namespaced=False,
     ),
     _Entry("Route", "routes", _ROUTE, "rt", "Host .spec.host | Address .status.address"),
+    _Entry(
+        "NetworkTopology",
+        "networktopologies",
+        network_schemas.NETWORK_TOPOLOGY,
+        "nettopo",
+        "Key .spec.topologyKey",
+        namespaced=False,
+    ),
+    _Entry("CallGraph", "callgraphs", network_schemas.CALL_GRAPH, "cg"),
 )
 
 
@@ -406,7 +462,8 @@ def _columns(text: str) -> list[Column]:
     for part in text.split("|") if text else ():
         name, path = part.split()
         type_ = "integer" if name.startswith("#") else "string"
-        found.append(Column(name.lstrip("#"), type_, path, description=path))
+        priority = 1 if name.startswith("+") else 0
+        found.append(Column(name.lstrip("#+"), type_, path, description=path, priority=priority))
     return [*found, AGE]
 
 
@@ -414,8 +471,8 @@ _installed: list[scheme.Kind] = []
 
 
 def install() -> None:
-    """Put the rows into the table of kinds; once is enough."""
+    """Put the rows, and those of `schedulingx`, into the table of kinds; once is enough."""
     if not _installed:
-        _installed.extend(rows())
+        _installed.extend([*rows(), *batches.rows(), *schedulingx.rows()])
         for row in _installed:
             scheme.add(row)

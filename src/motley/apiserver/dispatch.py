@@ -6,7 +6,7 @@ Discovery advertises exactly the subresources that are in this table.
 from collections.abc import Awaitable, Callable
 
 from motley.api import scheme
-from motley.apiserver import answer, components, reviews
+from motley.apiserver import answer, batchbinding, components, requestbatch, reviews
 from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
@@ -87,6 +87,10 @@ def handler(kind: scheme.Kind, info: RequestInfo) -> Handler:
     verb = info.verb
     if kind.kind == "Binding" and verb == "create" and not info.name:
         return binding.create_unnamed
+    if kind.kind == batchbinding.KIND and verb == "create" and not info.name:
+        return batchbinding.create
+    if kind.kind == requestbatch.KIND and verb == "create" and not info.name:
+        return requestbatch.create
     review = reviews.HANDLERS.get((kind.group, kind.plural))
     if review is not None and verb == "create" and not info.name:
         return review

@@ -128,7 +128,7 @@ def before_status_update(kind: scheme.Kind, new: Document, old: Document) -> Doc
         result["status"] = _initial_status(kind)
     if _id(kind) == _DEFINITIONS:
         naming.keep_storage_version(result)
-    if _id(kind) == ("", "services"):  # the one kind with defaults in its status
+    if _id(kind) in (("", "services"), ("", "nodes")):  # the kinds with defaults in their status
         defaults.apply(kind, result)
     else:
         defaults.complete(kind, result)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from motley.cli import autoscaling_options, node_options
+from motley.cli import autoscaling_options, heterogeneity_options, node_options
 from motley.client import kubeconfig
 from motley.client.lease import LostLeadership
 from motley.client.rest import Client
@@ -65,6 +65,7 @@ log = journal.get(__name__)
 )
 @node_options.options
 @autoscaling_options.options
+@heterogeneity_options.options
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -102,11 +103,12 @@ def command(
             signing_key=signing_key,
             **node_options.chosen(others),
             autoscaling=autoscaling_options.settings(others),
+            **heterogeneity_options.chosen(others),
             leader_elect=leader_elect,
             controllers=tuple(name.strip() for name in chosen.split(",")),
         )
         config = kubeconfig.load(path)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     try:
         tasks.run(_main(config, options, health_port))

@@ -10,11 +10,17 @@ from motley import __version__
 COMMANDS = {
     "up": ("up", "Start a cluster on this machine and wait until it is ready."),
     "down": ("down", "Stop the cluster; its data stays."),
+    "token": ("token", "Make the tokens by which other machines join."),
+    "join": ("join", "Make this machine a node of a cluster that runs elsewhere."),
+    "leave": ("leave", "Stop being a node of a cluster that runs elsewhere."),
     "status": ("status", "Show the cluster's components."),
     "logs": ("logs", "Show a component's log."),
     "demo": ("demo", "Deploy the hello example and call it through its Service."),
     "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
     "apply": ("apply", "Apply manifests, also in Minik8s' spelling."),
+    "explain": ("explain", "Say why a pod is on its node, or on none."),
+    "images": ("images", "Say, and see, which architectures images are built for."),
+    "top": ("top", "Show what nodes and pods use, also in cores of one common speed."),
     "certs": ("certs", "List and renew certificates, change the authority."),
     "backup": ("backup", "Save every object to a file, while the cluster runs."),
     "restore": ("restore", "Bring the objects of a backup back."),
@@ -23,6 +29,10 @@ COMMANDS = {
     "scheduler": ("scheduler", "Run the scheduler against any Kubernetes cluster."),
     "node": ("node", "Run the node agent in the foreground."),
     "proxy": ("proxy", "Run the service proxy and cluster DNS in the foreground."),
+    "prometheus-rules": (
+        "prometheus_rules",
+        "Write the rules by which a Prometheus records what nodes use.",
+    ),
     "fake-nodes": ("fake_nodes", "Register nodes that run bound pods at once, for load tests."),
 }
 

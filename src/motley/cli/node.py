@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from motley.cli import identity_options
 from motley.cli.eviction_options import eviction_options, image_limits, policy
+from motley.cli.pod_options import chosen, pod_options
 from motley.lib import journal, tasks
 
 
@@ -67,9 +69,10 @@ def _measured() -> dict[str, str]:
 @click.command("node")
 @click.option(
     "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False),
+    type=click.Path(dir_okay=False),
     help="How to reach the API server.  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
 )
+@identity_options.node_options
 @click.option("--name", help="Name of this node.  [default: the host name]")
 @click.option("--node-ip", help="Address of this node.  [default: that of the default route]")
 @click.option(
@@ -152,6 +155,7 @@ def _measured() -> dict[str, str]:
     default="info",
     show_default=True,
 )
+@pod_options
 @eviction_options
 def command(
     kubeconfig: str | None,
@@ -187,12 +191,11 @@ def command(
     """Run the node agent in the foreground.
 
     Pods bound to this node become containers of the runtime. When this process stops they go on;
-    when it starts again it finds them. Without --client-ca, --tls-cert and --tls-key the agent
-    serves no logs and no exec.
+    when it starts again it finds them. Without --client-ca, --tls-cert and --tls-key, or
+    --rotate-server-certificates, the agent serves no logs and no exec.
     """
     import asyncio
 
-    from motley.client import kubeconfig as kubeconfigs
     from motley.client.rest import Client
     from motley.lib import health
     from motley.network import podnet
@@ -200,11 +203,12 @@ def command(
     from motley.node.agent import Agent
     from motley.node.context import Settings
     from motley.node.cri.runtime import Runtime
+    from motley.node.csr import BootstrapError
     from motley.node.registration import RefusedError
     from motley.node.server import tls_context
 
     try:
-        config = kubeconfigs.load(kubeconfig)
+        identities = identity_options.Identities(kubeconfig, eviction)
         address = str(ipaddress.ip_address(node_ip or _own_address()))
         servers = tuple(str(ipaddress.ip_address(s)) for s in cluster_dns.split(",") if s)
     except ValueError as error:
@@ -214,6 +218,8 @@ def command(
         tls = tls_context(tls_cert, tls_key, client_ca)
     elif client_ca or tls_cert or tls_key:
         raise click.UsageError("--client-ca, --tls-cert and --tls-key go together")
+    if tls is not None and identities.serves:
+        raise click.UsageError("--rotate-server-certificates goes without --tls-cert")
     settings = Settings(
         name=(name or socket.gethostname()).lower(),
         node_ip=address,
@@ -232,6 +238,7 @@ def command(
         reserved_cpus=reserved_cpus,
         eviction=policy(eviction),
         image_limits=image_limits(eviction),
+        **chosen(eviction),
     )
     if cpu_manager_policy == "static":
         try:
@@ -252,21 +259,40 @@ def command(
         )
 
     refusals: list[str] = []
+    running: list[Agent] = []
+
+    async def live(runtime: Runtime) -> None:
+        config = await identities.node(settings.name)
+        serving = tls
+        if identities.serves:
+            directory = eviction["cert_dir"] or settings.root / "pki"
+            serving = identities.serving(settings.name, [address], directory, config.ca or b"")
+        async with (
+            Client(config, user_agent="motley-node") as client,
+            identities.kept(client),
+        ):
+            agent = Agent(
+                settings, client, runtime, setup_network=setup_network, tls=serving, bind=bind
+            )
+            running.append(agent)
+            try:
+                await agent.run()
+            except RefusedError as error:
+                refusals.append(str(error))
 
     async def main() -> None:
         runtime = Runtime(runtime_endpoint)
         try:
-            async with Client(config, user_agent="motley-node") as client:
-                agent = Agent(
-                    settings, client, runtime, setup_network=setup_network, tls=tls, bind=bind
+            async with asyncio.TaskGroup() as group:
+                # From the first moment: waiting for a certificate is not being dead.
+                health_task = group.create_task(
+                    health.serve(health_port, lambda: bool(running) and running[0].is_ready)
                 )
-                async with asyncio.TaskGroup() as group:
-                    serving = group.create_task(health.serve(health_port, lambda: agent.is_ready))
-                    try:
-                        await agent.run()
-                    except RefusedError as error:
-                        refusals.append(str(error))
-                        serving.cancel()
+                try:
+                    await live(runtime)
+                except BootstrapError as error:
+                    refusals.append(str(error))
+                health_task.cancel()
         finally:
             await runtime.close()
 

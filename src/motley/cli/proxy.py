@@ -3,9 +3,11 @@
 import ipaddress
 import logging
 import socket
+from typing import Any
 
 import click
 
+from motley.cli import identity_options
 from motley.lib import journal, tasks
 
 
@@ -26,9 +28,10 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.command("proxy")
 @click.option(
     "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False),
+    type=click.Path(dir_okay=False),
     help="How to reach the API server.  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
 )
+@identity_options.client_options
 @click.option("--node-name", help="Name of this node.  [default: the host name]")
 @click.option("--table", default="motley", show_default=True, help="Name of the nftables table.")
 @click.option("--bridge", default="motley0", show_default=True, help="Bridge of the pods.")
@@ -80,19 +83,20 @@ def command(
     localhost_nodeports: bool,
     health_port: int,
     log_level: str,
+    **identity: Any,
 ) -> None:
     """Run the service proxy and cluster DNS in the foreground.
 
     Services become rules of one nftables table; names of the cluster are answered on the DNS
     address. When this process stops, the rules stay and traffic goes on.
     """
-    from motley.client import kubeconfig as kubeconfigs
     from motley.client.rest import Client
     from motley.network.dns import forward
     from motley.network.proxy import service
+    from motley.node.csr import BootstrapError
 
     try:
-        config = kubeconfigs.load(kubeconfig)
+        identities = identity_options.Identities(kubeconfig, identity)
         upstreams = (
             None
             if not dns_upstreams
@@ -119,8 +123,20 @@ def command(
     journal.configure(log_level)
     logging.getLogger("pyroute2").setLevel(logging.WARNING)  # its debug is every netlink message
 
+    refusals: list[str] = []
+
     async def main() -> None:
-        async with Client(config, user_agent="motley-proxy") as client:
+        try:
+            config = await identities.proxy()
+        except BootstrapError as error:
+            refusals.append(str(error))
+            return
+        async with (
+            Client(config, user_agent="motley-proxy") as client,
+            identities.kept(client),
+        ):
             await service.run(client, options)
 
     tasks.run(main())
+    if refusals:
+        raise click.ClickException(refusals[0])

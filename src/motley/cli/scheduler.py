@@ -1,36 +1,49 @@
 """`motley scheduler`: schedule pods of any Kubernetes cluster, in the foreground."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import click
 
+from motley.cli import new_plugin, scheduler_options
+from motley.cli.scheduler_options import Kube
 from motley.client import kubeconfig as kubeconfigs
+from motley.client.delegation import Delegation
 from motley.client.lease import LeaderElection, LostLeadership
 from motley.client.rest import Client
-from motley.lib import health, journal, tasks
-from motley.scheduler import durations, metrics, profiles
+from motley.lib import durations, health, journal, tasks
+from motley.scheduler import metrics, profiles, recordpage, userplugins
+from motley.scheduler.plugins import minik8s_profile
+from motley.scheduler.plugins.registry import PLUGINS
 from motley.scheduler.profiles import ConfigError, Configuration
 from motley.scheduler.profiles import LeaderElection as LeaderElectionSettings
+from motley.scheduler.publishing import Publish
 from motley.scheduler.service import Scheduler
+from motley.scheduler.userplugins import Sources
 
 log = journal.get(__name__)
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DEBUG_V = 4  # kube-scheduler's level for what a developer wants to know
 
 
-@click.command("scheduler")
-@click.option("--kubeconfig", type=_FILE, help="How to reach the API server.")
+@click.group("scheduler", invoke_without_command=True)
 @click.option("--config", type=_FILE, help="A KubeSchedulerConfiguration file (v1beta1 to v1).")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to serve health.")
-@click.option("--health-port", default=10259, show_default=True, help="0 serves none.")
+@scheduler_options.options
 @click.option(
-    "--leader-elect/--no-leader-elect",
-    default=None,
-    help="Work only while holding the Lease; the configuration decides unless given.",
+    "--record-decisions",
+    default=Publish.UNSCHEDULABLE.value,
+    show_default=True,
+    type=click.Choice([which.value for which in Publish]),
+    help="Which decisions to write as Decision objects, where the server knows that kind.",
 )
-@click.option("--authentication-kubeconfig", type=_FILE, help="Accepted; nothing needs it.")
-@click.option("--authorization-kubeconfig", type=_FILE, help="Accepted; nothing needs it.")
+@click.option(
+    "--compat",
+    type=click.Choice(["minik8s"]),
+    help="Also serve the profile of another system: minik8s-scheduler.",
+)
 @click.option("--seed", default=0, help="Where the rotation among equal nodes starts.")
 @click.option(
     "--log-level",
@@ -38,47 +51,113 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
 )
+@click.pass_context
 def command(
-    kubeconfig: Path | None,
+    ctx: click.Context,
+    kube: Kube,
     config: Path | None,
-    address: str,
-    health_port: int,
-    leader_elect: bool | None,
-    authentication_kubeconfig: Path | None,
-    authorization_kubeconfig: Path | None,
+    record_decisions: str,
+    compat: str | None,
     seed: int,
     log_level: str,
 ) -> None:
     """Run the scheduler against any Kubernetes cluster.
 
     It takes pods whose spec.schedulerName is one of its profiles and that have no node yet.
-    The health endpoint listens in the clear and answers only "ok" and metrics, so the two
-    kubeconfigs that guard kube-scheduler's secure port are accepted for its users' sake only.
+    kube-scheduler's configuration files and the flags of its manifests work as they are.
+
+    Health is served in the clear on loopback. With --authentication-kubeconfig or
+    --authorization-kubeconfig it is served with HTTPS as kube-scheduler does: /healthz, /livez and
+    /readyz to everybody, /metrics and /decisions (what was decided lately, which
+    `motley explain` reads) to those the API server allows a GET of that path.
+
+    \b
+    motley scheduler --kubeconfig ~/.kube/config --config my-scheduler.yaml
+    motley scheduler new-plugin RackFirst     # begin a plugin of your own
     """
-    journal.configure(log_level)
+    if ctx.invoked_subcommand is not None:
+        return
+    journal.configure("debug" if kube.v is not None and kube.v >= _DEBUG_V else log_level)
     try:
         configuration = profiles.parse(config.read_text()) if config else Configuration()
-        path = kubeconfig or configuration.client_connection.kubeconfig or None
-        connection = kubeconfigs.load(path)
-        scheduler_client = Client(connection, user_agent="motley-scheduler")
-        scheduler = Scheduler(scheduler_client, configuration, meter=metrics.make(), seed=seed)
+        if compat:
+            minik8s_profile.add(configuration)
+        scheduler_options.elect(kube, configuration)
+        sources = Sources(
+            configuration.plugin_sources,
+            base=config.parent if config else None,
+            named=configuration.named,
+        )
+        registry = sources.load(PLUGINS)
+        client = Client(
+            scheduler_options.connection(kube, configuration), user_agent="motley-scheduler"
+        )
+        scheduler = Scheduler(
+            client,
+            configuration,
+            registry=registry,
+            meter=metrics.make(),
+            publish=Publish(record_decisions),
+            seed=seed,
+        )
+        serving = _Serving(kube, configuration, scheduler)
     except ConfigError as e:
         raise click.ClickException(f"{config}: {e}") from e
     except (OSError, ValueError) as e:
         raise click.ClickException(str(e)) from e
-    if leader_elect is not None:
-        configuration.leader_election.leader_elect = leader_elect
     try:
-        tasks.run(_main(scheduler_client, scheduler, configuration, address, health_port))
+        tasks.run(_main(client, scheduler, configuration, sources, serving))
     except* (LostLeadership, OSError) as failures:
         raise click.ClickException(_first(failures)) from failures
 
 
+command.add_command(new_plugin.new_plugin)
+
+
+class _Serving:
+    """Health and figures, in the clear, with HTTPS, or both."""
+
+    def __init__(self, kube: Kube, configuration: Configuration, scheduler: Scheduler) -> None:
+        self._plain = scheduler_options.plain(kube, configuration)
+        self._secure = scheduler_options.secure(kube)
+        self._tls = scheduler_options.tls(kube) if self._secure[1] else None
+        self._reviewers = [
+            kubeconfigs.load(path) if path else None
+            for path in (kube.authentication_kubeconfig, kube.authorization_kubeconfig)
+        ]
+        self._scheduler = scheduler
+
+    async def run(self, client: Client) -> None:
+        """Serve until cancelled."""
+        scheduler = self._scheduler
+        pages = {"/decisions": partial(recordpage.answer, scheduler.records)}
+        serve = partial(health.serve, ready=lambda: scheduler.ready, pages=pages)
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            host, port = self._plain
+            group.create_task(serve(port, host=host))
+            host, port = self._secure
+            if port:
+                reviewers = [
+                    await stack.enter_async_context(Client(each, user_agent="motley-scheduler"))
+                    if each
+                    else client
+                    for each in self._reviewers
+                ]
+                guard = Delegation(*reviewers).code
+                group.create_task(serve(port, host=host, tls=self._tls, guard=guard))
+
+
 async def _main(
-    client: Client, scheduler: Scheduler, configuration: Configuration, host: str, port: int
+    client: Client,
+    scheduler: Scheduler,
+    configuration: Configuration,
+    sources: Sources,
+    serving: _Serving,
 ) -> None:
+    refused = partial(scheduler.announce, "Warning", "PluginNotReloaded")
     async with client, asyncio.TaskGroup() as group:
-        group.create_task(health.serve(port, lambda: scheduler.ready, host=host))
+        group.create_task(serving.run(client))
+        group.create_task(userplugins.follow(sources, PLUGINS, scheduler.reload, refused))
         await scheduler.run(_election(client, configuration.leader_election))
 
 

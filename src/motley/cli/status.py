@@ -49,7 +49,9 @@ def _table(seen: Overview, *, wide: bool) -> str:
     if seen.supervisor.state != "running":
         lines.append("The supervisor does not run: nothing is restarted. Repair: motley up")
     info = seen.cluster
-    if info is None:
+    if seen.joined:
+        lines.append(f"A node of the cluster at {seen.joined}")
+    elif info is None:
         lines.append("The API server does not answer.")
     else:
         lines.append(

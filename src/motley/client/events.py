@@ -17,7 +17,7 @@ from typing import Any, Literal
 from motley.api import status
 from motley.api.views.base import Object
 from motley.api.views.core import Event
-from motley.client.rest import Client
+from motley.client.together import Writes
 from motley.lib import clock as clocks
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
@@ -101,20 +101,23 @@ class Recorder:
 
     def __init__(
         self,
-        client: Client,
+        client: Writes,
         component: str,
         host: str = "",
         *,
         clock: Clock = SYSTEM,
         rng: Random | None = None,
+        writers: int = _WRITERS,
+        waiting: int = _QUEUE,
     ) -> None:
+        """`writers` are in flight at once; beyond `waiting` events are dropped and counted."""
         self._client = client
         self._component = component
         self._host = host
         self._clock = clock
         self._rng = rng or Random()
         self._queues: list[asyncio.Queue[_Note]] = [
-            asyncio.Queue(_QUEUE // _WRITERS) for _ in range(_WRITERS)
+            asyncio.Queue(waiting // writers) for _ in range(writers)
         ]
         self._written: OrderedDict[tuple[str, ...], _Entry] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -141,9 +144,9 @@ class Recorder:
             "uid": obj.metadata.uid,
         }
         note = _Note(component, reference, type, reason, message[:_MESSAGE_MAX], self._clock.now())
-        writer = zlib.crc32(f"{reference['uid']}/{reference['name']}".encode()) % _WRITERS
+        writer = zlib.crc32(f"{reference['uid']}/{reference['name']}".encode())
         try:
-            self._queues[writer].put_nowait(note)
+            self._queues[writer % len(self._queues)].put_nowait(note)
         except asyncio.QueueFull:
             self.dropped += 1
             if self.dropped % 100 == 1:

@@ -62,6 +62,11 @@ class Cache(Generic[T]):
         for obj in list(self.objects.values()):
             self._call(handler, Change(None, obj))
 
+    def remove_handler(self, handler: Handler[T]) -> None:
+        """Tell `handler` nothing more."""
+        if handler in self._handlers:
+            self._handlers.remove(handler)
+
     def add_index(self, name: str, function: Callable[[T], Iterable[str]]) -> None:
         """Index what is here and what will come; the same name twice is the same index."""
         if name in self._indexes:
@@ -107,7 +112,7 @@ class Cache(Generic[T]):
             index.put(old, new)
         # A deletion is announced with the last state the server knew.
         change = Change(last if new is None and last is not None else old, new)
-        for handler in self._handlers:
+        for handler in tuple(self._handlers):
             self._call(handler, change)
 
     def _call(self, handler: Handler[T], change: Change[T]) -> None:
@@ -172,6 +177,10 @@ class Informer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler` for everything known now, then for every change, in order."""
         self._cache.add_handler(handler)
+
+    def remove_handler(self, handler: Handler[T]) -> None:
+        """Call `handler` no more."""
+        self._cache.remove_handler(handler)
 
     def add_index(self, name: str, function: Callable[[T], Iterable[str]]) -> None:
         """Add an index; the same name twice is the same index."""

@@ -116,6 +116,34 @@ def load(path: str | Path | None = None, context: str | None = None) -> Config:
     return _select(document, os.pathsep.join(map(str, paths)), context)
 
 
+def render(config: Config, *, user: str, cluster: str = "motley") -> str:
+    """A kubeconfig file (YAML) with everything inline: what `load` reads back.
+
+    For a user with a certificate or a token; other ways to prove oneself are people's.
+    """
+    server: dict[str, Any] = {"server": config.server}
+    if config.ca:
+        server["certificate-authority-data"] = base64.b64encode(config.ca).decode()
+    if config.insecure:
+        server["insecure-skip-tls-verify"] = True
+    server |= {"tls-server-name": config.tls_server_name} if config.tls_server_name else {}
+    server |= {"proxy-url": config.proxy_url} if config.proxy_url else {}
+    who: dict[str, Any] = {"token": config.token} if config.token else {}
+    if config.client_cert and config.client_key:
+        who["client-certificate-data"] = base64.b64encode(config.client_cert).decode()
+        who["client-key-data"] = base64.b64encode(config.client_key).decode()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster, "cluster": server}],
+        "users": [{"name": user, "user": who}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user}}],
+        "current-context": cluster,
+    }
+    text: str = yaml.safe_dump(document, sort_keys=False)
+    return text
+
+
 def _read(path: Path) -> dict[str, Any]:
     """One file, with its relative paths made absolute, since they are relative to it."""
     try:

@@ -79,6 +79,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._backoff = backoff or Backoff(base_s=0.1, cap_s=10.0)
         self._refusals = 0
+        self._refusal = ""
         self._streams = streams
         self.resource_version = ""
         self.interrupted_at = float("-inf")  # when the server was last found unreachable
@@ -166,9 +167,13 @@ class Reflector(Generic[T]):
         self.resource_version = revision or self.resource_version
         self._backoff.reset()
         self._refusals = 0
+        self._refusal = ""
 
     async def _refused(self, error: status.ApiError) -> None:
-        log.warning("list or watch refused", resource=self._name, error=error.message)
+        # Said once: a kind that is not served here may never be.
+        say = log.debug if error.message == self._refusal else log.warning
+        say("list or watch refused", resource=self._name, error=error.message)
+        self._refusal = error.message
         self._refusals += 1
         if self._refusals >= _REFUSALS_BEFORE_RELIST:
             self._relist()

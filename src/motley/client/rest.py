@@ -24,7 +24,7 @@ __all__ = ["Client", "Listing", "WatchEvent", "resource_path"]
 
 T = TypeVar("T", bound=Object)
 
-_CONTENT_TYPE = {
+CONTENT_TYPES = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
@@ -78,6 +78,11 @@ class Client:
     async def close(self) -> None:
         """Close every connection."""
         await self._transport.close()
+
+    def recertify(self, config: Config) -> None:
+        """Be the same user with another certificate, from the next connection on."""
+        self.config = config
+        self._transport.recertify(config)
 
     async def get(self, cls: type[T], name: str, namespace: str = "") -> T:
         """One object. Raises NotFound."""
@@ -134,7 +139,7 @@ class Client:
             "PATCH",
             resource_path(cls, namespace, name, subresource),
             body=body,
-            content_type=_CONTENT_TYPE[type],
+            content_type=CONTENT_TYPES[type],
         )
         return _decode(cls, answer)
 
@@ -175,14 +180,7 @@ class Client:
         resource_version: str | None = None,
     ) -> None:
         """Delete an object; `uid` and `resource_version` are preconditions (else Conflict)."""
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if grace_period_s is not None:
-            options["gracePeriodSeconds"] = grace_period_s
-        if propagation is not None:
-            options["propagationPolicy"] = propagation
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
-        if any(preconditions.values()):
-            options["preconditions"] = {k: v for k, v in preconditions.items() if v}
+        options = delete_options(grace_period_s, propagation, uid, resource_version)
         await self._call("DELETE", resource_path(cls, namespace, name), body=options)
 
     async def create_subresource(
@@ -256,6 +254,24 @@ class Client:
         async with aclosing(stream) as lines:
             async for line in lines:
                 yield _watch_event(cls, line)
+
+
+def delete_options(
+    grace_period_s: int | None = None,
+    propagation: str | None = None,
+    uid: str | None = None,
+    resource_version: str | None = None,
+) -> dict[str, Any]:
+    """The body of a DELETE."""
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if grace_period_s is not None:
+        options["gracePeriodSeconds"] = grace_period_s
+    if propagation is not None:
+        options["propagationPolicy"] = propagation
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    if any(preconditions.values()):
+        options["preconditions"] = {k: v for k, v in preconditions.items() if v}
+    return options
 
 
 def _watch_event(cls: type[T], line: bytes) -> WatchEvent[T]:

@@ -49,6 +49,7 @@ class Transport:
         self._http: aiohttp.ClientSession | None = None
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._left: list[aiohttp.ClientSession] = []  # of certificates before: one per renewal
         self._token = ""
         self._token_read = float("-inf")
         self._plugin = Plugin(config.exec, clock) if config.exec else None
@@ -74,12 +75,22 @@ class Transport:
         """Close every connection and wait until they are: TLS says goodbye before it goes."""
         if self._http is None:
             return
-        await self._http.close()
+        for session in (*self._left, self._http):
+            await session.close()
+        self._left.clear()
         self._http = None
         for _ in range(_CLOSE_STEPS):
             if all(sock.fileno() == -1 for sock in self._sockets):
                 break
             await self._clock.sleep(_CLOSE_STEP_S)
+
+    def recertify(self, config: Config) -> None:
+        """Show another certificate on connections made from now on.
+
+        Watches under way go on with the connections they have, and end in their own time.
+        """
+        self._left.append(self._session)
+        self._http, self._config = self._connect(config), config
 
     async def call(
         self,

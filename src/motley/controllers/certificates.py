@@ -20,6 +20,7 @@ KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 KUBELET_SERVING = "kubernetes.io/kubelet-serving"
 CLIENT = "kubernetes.io/kube-apiserver-client"
 LEGACY = "kubernetes.io/legacy-unknown"
+PROXY = "system:kube-proxy"
 
 _NODE_PREFIX, _NODES = "system:node:", "system:nodes"
 _BACKDATE = dt.timedelta(minutes=5)  # for machines whose clocks are behind
@@ -78,6 +79,17 @@ def is_node_client(request: x509.CertificateSigningRequest, usages: list[str]) -
     return True
 
 
+def is_proxy_client(request: x509.CertificateSigningRequest, usages: list[str]) -> bool:
+    """Is this what the proxy beside a node agent asks for: its one name, and nothing more?"""
+    return (
+        common_name(request) == PROXY
+        and len(request.subject) == 1
+        and alternative_names(request) is None
+        and "client auth" in usages
+        and not set(usages) - _CLIENT_USAGES
+    )
+
+
 def common_name(request: x509.CertificateSigningRequest) -> str:
     """Whom the certificate would name."""
     names = request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -89,7 +101,10 @@ def _organizations(request: x509.CertificateSigningRequest) -> list[str]:
     return [str(one.value) for one in found]
 
 
-def _names(request: x509.CertificateSigningRequest) -> x509.SubjectAlternativeName | None:
+def alternative_names(
+    request: x509.CertificateSigningRequest,
+) -> x509.SubjectAlternativeName | None:
+    """What the certificate would be good for."""
     try:
         extension = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
@@ -111,14 +126,14 @@ def _only(usages: frozenset[str], allowed: frozenset[str], needed: str) -> None:
 
 def _kubelet_client(request: x509.CertificateSigningRequest, usages: frozenset[str]) -> None:
     _of_a_node(request)
-    if _names(request):
+    if alternative_names(request):
         raise Refused("DNS, IP, email and URI subjectAltNames are not allowed")
     _only(usages, _CLIENT_USAGES, "client auth")
 
 
 def _kubelet_serving(request: x509.CertificateSigningRequest, usages: frozenset[str]) -> None:
     _of_a_node(request)
-    names = _names(request)
+    names = alternative_names(request)
     dns = names.get_values_for_type(x509.DNSName) if names else []
     addresses = names.get_values_for_type(x509.IPAddress) if names else []
     if not dns and not addresses:
@@ -195,7 +210,7 @@ class Authority:
         extended = [_EXTENDED[u] for u in usages if u in _EXTENDED]
         if extended:
             builder = builder.add_extension(x509.ExtendedKeyUsage(extended), critical=False)
-        names = _names(request)
+        names = alternative_names(request)
         if names is not None:
             builder = builder.add_extension(names, critical=False)
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())

@@ -1,14 +1,16 @@
 """CSR approval: a node that may join gets its client certificate without a person's help.
 
 Who may is RBAC's to say, as everything: the requester needs `create` on
-`certificatesigningrequests/nodeclient` (a bootstrap token, for a first certificate) or
-`/selfnodeclient` (a node, to renew its own).
+`certificatesigningrequests/nodeclient` (a bootstrap token, for a first certificate),
+`/selfnodeclient` (a node, to renew its own) or Motley's `/nodeproxyclient` (a node, for the service
+proxy that runs beside its agent).
 """
 
 from dataclasses import dataclass
 
 from motley.api.views.base import Key
 from motley.api.views.certificates import CertificateSigningRequest
+from motley.client.rest import Client
 from motley.client.workqueue import WorkQueue
 from motley.controllers import certificates
 from motley.controllers.manager import Context
@@ -28,6 +30,9 @@ _SELF = _Permission(
 )
 _ANY = _Permission(
     "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."
+)
+_PROXY = _Permission(
+    "nodeproxyclient", "Auto approving node's proxy client certificate after SubjectAccessReview."
 )
 
 
@@ -51,7 +56,7 @@ class CSRApprovingController:
             return None
         for permission in _recognized(csr):
             if await self._allowed(csr, permission):
-                await self._approve(csr, permission)
+                await approve(self._client, self._clock, csr, permission.message)
                 return None
         return None
 
@@ -77,31 +82,37 @@ class CSRApprovingController:
         answer = await self._client.raw("POST", path, body=review)
         return bool(answer["status"].get("allowed"))
 
-    async def _approve(self, csr: CertificateSigningRequest, permission: _Permission) -> None:
-        document = await self._client.document(CertificateSigningRequest, csr.metadata.name)
-        if document["metadata"]["uid"] != csr.metadata.uid:
-            return
-        status = document.setdefault("status", {})
-        status.setdefault("conditions", []).append(
-            {
-                "type": "Approved",
-                "status": "True",
-                "reason": "AutoApproved",
-                "message": permission.message,
-                "lastUpdateTime": clocks.rfc3339(self._clock.now()),
-            }
-        )
-        await self._client.update(CertificateSigningRequest, document, subresource="approval")
+
+async def approve(
+    client: Client, clock: clocks.Clock, csr: CertificateSigningRequest, message: str
+) -> None:
+    """Write the approval, if it is still the same request."""
+    document = await client.document(CertificateSigningRequest, csr.metadata.name)
+    if document["metadata"]["uid"] != csr.metadata.uid:
+        return
+    status = document.setdefault("status", {})
+    status.setdefault("conditions", []).append(
+        {
+            "type": "Approved",
+            "status": "True",
+            "reason": "AutoApproved",
+            "message": message,
+            "lastUpdateTime": clocks.rfc3339(clock.now()),
+        }
+    )
+    await client.update(CertificateSigningRequest, document, subresource="approval")
 
 
 def _recognized(csr: CertificateSigningRequest) -> list[_Permission]:
     """The permissions that would do, the narrower first."""
-    if csr.spec.signer_name != certificates.KUBELET_CLIENT:
+    if csr.spec.signer_name not in (certificates.KUBELET_CLIENT, certificates.CLIENT):
         return []
     try:
         request = certificates.parse(csr.spec.request)
     except certificates.Refused:
         return []
+    if csr.spec.signer_name == certificates.CLIENT:
+        return [_PROXY] if certificates.is_proxy_client(request, csr.spec.usages) else []
     if not certificates.is_node_client(request, csr.spec.usages):
         return []
     own = certificates.common_name(request) == csr.spec.username

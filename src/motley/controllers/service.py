@@ -17,11 +17,13 @@ from motley.controllers.csrsigning import CSRCleaningController, CSRSigningContr
 from motley.controllers.daemonset import DaemonSetController
 from motley.controllers.deployment import DeploymentController
 from motley.controllers.disruption import DisruptionController
+from motley.controllers.elasticquota import ElasticQuotaController
 from motley.controllers.endpointslice import EndpointSliceController
 from motley.controllers.endpointslicemirroring import EndpointSliceMirroringController
 from motley.controllers.endpointsv1 import EndpointsController
 from motley.controllers.ephemeralvolume import EphemeralVolumeController
 from motley.controllers.garbagecollector import GarbageCollector
+from motley.controllers.imageresolver import ImageResolverController
 from motley.controllers.job import JobController
 from motley.controllers.localpath import LocalPathProvisioner
 from motley.controllers.manager import Context, Controller, Manager
@@ -29,14 +31,17 @@ from motley.controllers.metrics import Meters
 from motley.controllers.namespace import NamespaceController
 from motley.controllers.nodeipam import NodeIPAMController, Ranges
 from motley.controllers.nodelifecycle import NodeLifecycleController
+from motley.controllers.nodespeed import EVERY_S, UNSET, Estimator, NodeSpeedController
 from motley.controllers.persistentvolume import PersistentVolumeBinder
 from motley.controllers.podautoscaler import HorizontalPodAutoscalerController
 from motley.controllers.podgc import PodGCController
+from motley.controllers.podgroup import PodGroupController
 from motley.controllers.replicaset import ReplicaSetController
 from motley.controllers.replicationcontroller import ReplicationManager
 from motley.controllers.resourcequota import ResourceQuotaController
 from motley.controllers.serviceaccount import ServiceAccountController
 from motley.controllers.servicecidr import ServiceCIDRController
+from motley.controllers.servingapproval import ServingApprovalController
 from motley.controllers.statefulset import StatefulSetController
 from motley.controllers.tainteviction import TaintEvictionController
 from motley.controllers.tokencleaner import TokenCleanerController
@@ -44,6 +49,7 @@ from motley.controllers.ttlafterfinished import TTLAfterFinishedController
 from motley.controllers.volumeprotection import VolumeProtectionController
 from motley.controllers.zones import Rates
 from motley.lib.clock import SYSTEM, Clock
+from motley.registry.settings import Registries
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ class Options:
     delete_lost_nodes_after_s: float = 0.0  # never
     orphan_quarantine_s: float = 40.0
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+    registries: Registries | None = None
+    speed_estimator: Estimator | None = None  # none: speeds are not estimated
+    speed_every_s: float = EVERY_S
+    auto_label: str = UNSET
     signing_cert: Path | None = None
     signing_key: Path | None = None
     leader_elect: bool = True
@@ -119,9 +129,12 @@ def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
         ClusterRoleAggregationController,
         CSRApprovingController,
         partial(CSRSigningController, certificate=options.signing_cert, key=options.signing_key),
+        ServingApprovalController,
         CSRCleaningController,
         DisruptionController,
         ResourceQuotaController,
+        PodGroupController,
+        ElasticQuotaController,
         PersistentVolumeBinder,
         LocalPathProvisioner,
         EphemeralVolumeController,
@@ -136,6 +149,13 @@ def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
         TaintEvictionController,
         partial(PodGCController, quarantine_s=options.orphan_quarantine_s),
         partial(NodeIPAMController, pod_cidr=options.pod_cidr, node_prefix=options.node_prefix),
+        partial(ImageResolverController, registries=options.registries),
+        partial(
+            NodeSpeedController,
+            estimator=options.speed_estimator,
+            auto_label=options.auto_label,
+            every_s=options.speed_every_s,
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from motley.api import overcommit
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.lib import journal
-from motley.node import allocation, resources
+from motley.node import allocation, resources, sysctls
 from motley.node.context import Context
 from motley.node.eviction.evictor import Evictor
 from motley.node.podworker import PodWorker
@@ -49,6 +49,8 @@ class Admission:
         under_pressure = self._evictor.refusal(pod)
         if under_pressure:
             return Rejection("Evicted", under_pressure)
+        if forbidden := sysctls.refusal(pod, self._context.settings.allowed_unsafe_sysctls):
+            return Rejection(sysctls.FORBIDDEN, forbidden)
         node = self._context.resources
         rejection = resources.admit(pod, self._present(), node.allocatable, self._ratios())
         if rejection is not None:

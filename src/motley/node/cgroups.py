@@ -73,8 +73,11 @@ def pod_path(root: str, qos: str, uid: str) -> str:
 class Cgroups:
     """Makes, sets and removes the agent's part of the tree. Blocking, but only sysfs."""
 
-    def __init__(self, root: str, hierarchies: Hierarchies | None = None) -> None:
+    def __init__(
+        self, root: str, hierarchies: Hierarchies | None = None, *, max_pids: int = -1
+    ) -> None:
         self.root = root.strip("/")
+        self._max_pids = max_pids  # processes and threads of one pod; -1: no limit
         self._h = hierarchies or detect(Path("/proc/self/mountinfo").read_text())
 
     @property
@@ -93,6 +96,7 @@ class Cgroups:
         quota = resources.quota_us(limits["cpu"]) if "cpu" in limits else -1
         memory = limits.get("memory", 0)
         self._ensure(path)
+        self._limit_pids(path)
         if self.is_v2:
             group = self._h.every[0] / path.lstrip("/")
             period = resources.CPU_PERIOD_US
@@ -150,6 +154,11 @@ class Cgroups:
             used, inactive = group / "memory.usage_in_bytes", "total_inactive_file"
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return max(0, int(used.read_text()) - int(stat.get(inactive, 0)))
+
+    def _limit_pids(self, path: str) -> None:
+        point = self._h.every[0] if self.is_v2 else self._h.controllers.get("pids")
+        if point is not None and self._max_pids > 0:
+            _write(point / path.lstrip("/") / "pids.max", str(self._max_pids))
 
     def pids_of(self, uid: str) -> int:
         """Processes and threads of a pod, where the kernel counts them."""

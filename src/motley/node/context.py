@@ -17,7 +17,7 @@ from motley.node.cri.runtime import Runtime
 from motley.node.dnsconfig import Resolver
 from motley.node.eviction.pressure import Policy
 from motley.node.imagegc import Limits
-from motley.node.images import Images
+from motley.node.images import PARALLEL_PULLS, Images
 from motley.node.objects import Objects
 from motley.node.volumes.podvolumes import PodVolumes
 
@@ -33,6 +33,9 @@ class Settings:
     cluster_domain: str = "cluster.local"
     cgroup_root: str = "motley"
     max_pods: int = 110
+    pod_max_pids: int = -1  # no limit but the machine's
+    max_parallel_image_pulls: int = PARALLEL_PULLS
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
     system_reserved: Mapping[str, str] = field(default_factory=dict)
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_annotations: Mapping[str, str] = field(default_factory=dict)

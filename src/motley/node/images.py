@@ -1,29 +1,35 @@
 """Images: is it here, may it be pulled, and not too often.
 
-Several pods that want one image wait for one pull. An image that cannot be pulled is tried again
-with the same back-off as a crashing container.
+Several pods that want one image wait for one pull, and no more pulls run at once than allowed: a
+node whose disk unpacks ten images together starts none of them soon. An image that cannot be
+pulled is tried again with the same back-off as a crashing container; other credentials are another
+attempt and do not wait.
 """
 
 import asyncio
-import base64
-import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from motley.api.views.core import Secret
+from motley.api.views.pod import Pod
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
 from motley.node.cri.errors import RuntimeFailure, RuntimeUnavailable
 from motley.node.cri.runtime import Runtime
 from motley.node.cri.values import Image
+from motley.node.environment import Lookup
+from motley.registry import credentials, references
+from motley.registry.credentials import Login
+from motley.registry.references import Reference
 
 log = journal.get(__name__)
 
 BACKOFF_FIRST_S = 10.0
 BACKOFF_MAX_S = 300.0
+PARALLEL_PULLS = 5
+# How registries and runtimes say that they do not know you.
+_REFUSALS = ("401", "403", "authoriz", "authentic", "denied", "credentials")
 
 
 class ImageError(Exception):
@@ -42,6 +48,12 @@ class _Failure:
     message: str
 
 
+@dataclass(slots=True)
+class _Turn:
+    lock: asyncio.Lock
+    waiting: int = 0
+
+
 def default_tag(reference: str) -> str:
     """The reference with `:latest` when it names neither tag nor digest."""
     last = reference.rpartition("/")[2]
@@ -55,42 +67,42 @@ def pull_policy(policy: str, reference: str) -> str:
     return "Always" if default_tag(reference).endswith(":latest") else "IfNotPresent"
 
 
-def registry(reference: str) -> str:
-    """The registry host of a reference."""
-    first, slash, _ = reference.partition("/")
-    return (
-        first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
-    )
+def pull_secrets(pod: Pod, lookup: Lookup) -> tuple[list[Secret], list[str]]:
+    """The pull secrets a pod names, and the names of those that are not there."""
+    names = list(dict.fromkeys(r.name for r in pod.spec.image_pull_secrets if r.name))
+    found = {name: lookup.secret(name) for name in names}
+    present = [secret for secret in found.values() if secret is not None]
+    return present, [name for name, secret in found.items() if secret is None]
 
 
-def credentials(secrets: Iterable[Secret], reference: str) -> Mapping[str, str] | None:
-    """User and password for an image's registry from `kubernetes.io/dockerconfigjson` secrets."""
-    host = registry(reference)
-    for secret in secrets:
-        text = secret.data.get(".dockerconfigjson")
-        if text is None:
-            continue
-        try:
-            entries: dict[str, Any] = msgspec.json.decode(base64.b64decode(text))["auths"]
-        except (binascii.Error, msgspec.DecodeError, KeyError, TypeError):
-            log.warning("pull secret is not readable", name=secret.metadata.name)
-            continue
-        for server, entry in entries.items():
-            bare = server.removeprefix("https://").removeprefix("http://").partition("/")[0]
-            if bare == host or (host == "docker.io" and bare.endswith("docker.io")):
-                known = ("username", "password", "auth")
-                return {k: str(v) for k, v in entry.items() if k in known}
-    return None
+def _auth(login: Login) -> Mapping[str, str]:
+    given = login._asdict()
+    return {name: text for name, text in given.items() if text}
+
+
+def _explained(error: str, image: Reference, secrets: Sequence[Secret], logins: int) -> str:
+    """A refusal with what it was refused for: nobody reads a registry's log for that."""
+    if not any(word in error.lower() for word in _REFUSALS):
+        return error
+    names = ", ".join(secret.metadata.name for secret in secrets)
+    if logins:
+        return f"{error} (credentials of imagePullSecrets {names} were refused)"
+    if names:
+        return f"{error} (imagePullSecrets {names} hold nothing for {image.host})"
+    return f"{error} (no credentials: the pod has no imagePullSecrets for {image.host})"
 
 
 class Images:
-    """The node's images through the runtime."""
+    """The node's images through the runtime; `parallel` pulls at once."""
 
-    def __init__(self, runtime: Runtime, *, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, runtime: Runtime, *, parallel: int = PARALLEL_PULLS, clock: Clock = SYSTEM
+    ) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._failures: dict[str, _Failure] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._failures: dict[tuple[str, tuple[Login, ...]], _Failure] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._pulls = asyncio.Semaphore(parallel)
 
     async def ensure(
         self, reference: str, policy: str, secrets: Iterable[Secret] = ()
@@ -98,35 +110,74 @@ class Images:
         """The image, and whether it was pulled now. Raises ImageError with when to try again."""
         reference = default_tag(reference)
         policy = pull_policy(policy, reference)
-        lock = self._locks.setdefault(reference, asyncio.Lock())
-        async with lock:
+        async with self._turn(reference):
             present = await self._runtime.image(reference)
             if present is not None and policy != "Always":
                 return present, False
             if policy == "Never":
                 message = f'Container image "{reference}" is not present with pull policy of Never'
                 raise ImageError("ErrImageNeverPull", message, self._clock.now() + BACKOFF_FIRST_S)
-            return await self._pull(reference, secrets)
+            return await self._pull(reference, list(secrets))
 
-    async def _pull(self, reference: str, secrets: Iterable[Secret]) -> tuple[Image, bool]:
+    @asynccontextmanager
+    async def _turn(self, reference: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(reference, _Turn(asyncio.Lock()))
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop(reference, None)
+
+    async def _pull(self, reference: str, secrets: Sequence[Secret]) -> tuple[Image, bool]:
         now = self._clock.now()
-        failure = self._failures.get(reference)
+        try:
+            image = references.parse(reference)
+        except ValueError as error:
+            message = f"Failed to apply default image tag: {error}"
+            raise ImageError("InvalidImageName", message, now + BACKOFF_MAX_S) from error
+        logins = tuple(credentials.logins(secrets, image))
+        key = (reference, logins)
+        failure = self._failures.get(key)
         if failure is not None and now < failure.retry_at:
             message = f'Back-off pulling image "{reference}": {failure.message}'
             raise ImageError("ImagePullBackOff", message, failure.retry_at)
         try:
-            pulled = await self._runtime.pull(reference, credentials(secrets, reference))
-            image = await self._runtime.image(pulled)
+            found = await self._fetch(reference, logins)
         except RuntimeUnavailable:
             raise
         except RuntimeFailure as error:
             delay = min(BACKOFF_MAX_S, failure.delay_s * 2) if failure else BACKOFF_FIRST_S
-            retry_at = self._clock.now() + delay
-            self._failures[reference] = _Failure(delay, retry_at, str(error))
-            message = f'failed to pull image "{reference}": {error}'
+            text = _explained(str(error), image, secrets, len(logins))
+            self._forget_old_failures()
+            self._failures[key] = _Failure(delay, self._clock.now() + delay, text)
+            message = f'failed to pull image "{reference}": {text}'
             # Shown as ErrImagePull now, and as ImagePullBackOff until the next attempt.
             raise ImageError("ErrImagePull", message, self._clock.now() + 1.0) from error
-        self._failures.pop(reference, None)
-        if image is None:
+        self._failures.pop(key, None)
+        if found is None:
             raise ImageError("ErrImagePull", f'image "{reference}" vanished after the pull', now)
-        return image, True
+        return found, True
+
+    async def _fetch(self, reference: str, logins: Sequence[Login]) -> Image | None:
+        """Pull with each login in turn, the most exact first; with none where there is none."""
+        for position, login in enumerate(logins or (None,), start=1):
+            try:
+                async with self._pulls:
+                    auth = _auth(login) if login is not None else None
+                    pulled = await self._runtime.pull(reference, auth)
+                return await self._runtime.image(pulled)
+            except RuntimeUnavailable:
+                raise
+            except RuntimeFailure as error:
+                if position >= len(logins):
+                    raise
+                log.info("other credentials are tried", image=reference, error=str(error))
+        return None
+
+    def _forget_old_failures(self) -> None:
+        """Failures long past their time are those of pods that are gone."""
+        before = self._clock.now() - 2 * BACKOFF_MAX_S
+        self._failures = {k: f for k, f in self._failures.items() if f.retry_at > before}

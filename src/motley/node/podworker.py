@@ -31,6 +31,12 @@ log = journal.get(__name__)
 # Nothing tells of a change that was missed; looking again now and then does.
 SAFETY_S = 60.0
 FINAL_STATUS_S = 10.0
+_WAITS_FOR_OBJECTS = (
+    "CreateContainerConfigError",
+    "ContainerCreating",
+    "ErrImagePull",
+    "ImagePullBackOff",
+)
 
 
 class PodWorker:
@@ -69,6 +75,8 @@ class PodWorker:
         """The pod changed."""
         if self._pod is not None and version(pod) < version(self._pod):
             return  # older news than we have
+        if self._pod is not None and _written_about(pod) != _written_about(self._pod):
+            self._must_refresh = True  # files of the downward API may say so
         self._pod = pod
         if pod.metadata.deletion_timestamp is not None:
             self._leaving.set()
@@ -103,7 +111,7 @@ class PodWorker:
         if self.notes.sandbox is not None:
             self.notes.sandbox = self.notes.sandbox._replace(retry_at=0.0)
         for name, waiting in self.notes.waiting.items():
-            if waiting.reason in ("CreateContainerConfigError", "ContainerCreating"):
+            if waiting.reason in _WAITS_FOR_OBJECTS:
                 self.notes.waiting[name] = waiting._replace(retry_at=0.0)
         self._woken.set()
 
@@ -334,6 +342,10 @@ class PodWorker:
         if failed:
             raise failed[0]
         return task.result() if task.done() and not task.cancelled() else None
+
+
+def _written_about(pod: Pod) -> tuple[dict[str, str], dict[str, str]]:
+    return pod.metadata.labels, pod.metadata.annotations
 
 
 async def _wait_for(event: asyncio.Event) -> None:

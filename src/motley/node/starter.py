@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from motley.api.status import ApiError
-from motley.api.views.core import Secret
 from motley.api.views.pod import Container, Pod
 from motley.lib import journal
 from motley.node import (
@@ -18,8 +17,10 @@ from motley.node import (
     cpus,
     dnsconfig,
     environment,
+    images,
     pods,
     resources,
+    runtimeclasses,
     sandboxconfig,
 )
 from motley.node.actions import RunSandbox, StartContainer
@@ -31,6 +32,7 @@ from motley.node.cri.values import Image
 from motley.node.environment import ConfigError
 from motley.node.images import ImageError
 from motley.node.model import Notes, RuntimeSandbox, StartFailure, Waiting
+from motley.node.runtimeclasses import RuntimeClassError
 from motley.node.volumes import claims
 from motley.node.volumes.claims import ClaimError
 from motley.node.volumes.podvolumes import VolumeError
@@ -157,10 +159,11 @@ class Starter:
             return
         config = self._sandbox_config(pod, action.attempt)
         try:
-            await self._context.runtime.run_sandbox(config, pod.spec.runtime_class_name)
+            handler = await runtimeclasses.handler(self._context.client, pod)
+            await self._context.runtime.run_sandbox(config, handler)
         except RuntimeUnavailable:
             raise
-        except RuntimeFailure as error:
+        except (RuntimeFailure, RuntimeClassError) as error:
             self._notes.sandbox_tries = action.attempt + 1
             self._warn(pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
             retry_at = self._now() + SANDBOX_RETRY_S
@@ -208,10 +211,13 @@ class Starter:
         self._notes.waiting[spec.name] = Waiting(error.reason, str(error), error.retry_at)
 
     async def _image(self, pod: Pod, spec: Container) -> Image | None:
-        namespace = pod.metadata.namespace
-        lookup = self._context.objects.lookup(namespace)
-        found = [lookup.secret(r.name) for r in pod.spec.image_pull_secrets]
-        secrets = [s for s in found if isinstance(s, Secret)]
+        lookup = self._context.objects.lookup(pod.metadata.namespace)
+        secrets, missing = images.pull_secrets(pod, lookup)
+        if missing:
+            names = ", ".join(missing)
+            message = f"Unable to retrieve some image pull secrets ({names}); "
+            message += "attempting to pull the image may not succeed."
+            self._warn(pod, "FailedToRetrieveImagePullSecret", message)
         ensured = await self._unless_leaving(
             self._context.images.ensure(spec.image, spec.image_pull_policy, secrets)
         )

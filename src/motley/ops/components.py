@@ -1,5 +1,8 @@
 """The processes of a cluster: how each is started, what it needs, how it says that it is ready."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from motley import __version__
 from motley.ops import containerd, spawning
 from motley.ops.certificates import Credentials
@@ -9,6 +12,7 @@ from motley.ops.supervision import Spec
 CONTAINERD = "containerd"
 APISERVER = "apiserver"
 NODE = "node"
+PROXY = "proxy"
 # A person's disk is often nine tenths full: shares of it, the agent's default, would make that a
 # broken cluster.
 _WORKSTATION = (
@@ -16,6 +20,7 @@ _WORKSTATION = (
 )
 # One of each per cluster: after a crash nobody should wait for the lease of the dead one.
 _ALONE = ("--no-leader-elect",)
+SCHEDULER = Path(__file__).with_name("scheduler.yaml")
 _METRICS_EVERY_S = 15  # metrics-server's --metric-resolution
 
 
@@ -61,57 +66,107 @@ def specs(config: Config, credentials: Credentials) -> list[Spec]:
             {
                 "kubeconfig": credentials.kubeconfig("scheduler"),
                 "health-port": config.scheduler_health_port,
+                # The profile for Minik8s stays with PrioritySort, and all share one queueSort.
+                **({"compat": config.compat} if config.compat else {"config": SCHEDULER}),
             },
             config,
             flags=_ALONE,
             probe=_health(config.scheduler_health_port),
             after=(APISERVER,),
         ),
-        _motley(
-            NODE,
+        node(
+            config,
             {
-                "kubeconfig": credentials.kubeconfig("node"),
-                "name": config.node_name,
-                "runtime-endpoint": f"unix://{layout(config).socket}",
-                "root": config.root / "node",
-                "node-ip": config.node_ip,
-                "port": config.node_port,
+                "kubeconfig": credentials.kubeconfig(NODE),
                 "client-ca": credentials.ca,
                 "tls-cert": credentials.node_cert,
                 "tls-key": credentials.node_key,
-                "cluster-dns": config.cluster_dns,
-                "cluster-domain": config.cluster_domain,
-                "cluster-cidr": config.pod_cidr,
-                "service-cidr": config.service_cidr,
-                "cni-conf-dir": layout(config).cni_conf_dir,
-                "bridge": config.bridge,
-                "cgroup-root": config.cgroup_root,
-                "health-port": config.node_health_port,
-                "eviction-hard": _WORKSTATION,
-                "image-gc-high-threshold": 100,
             },
-            config,
-            probe=_health(config.node_health_port),
             after=(CONTAINERD, APISERVER),
         ),
-        _motley(
-            "proxy",
-            {
-                "kubeconfig": credentials.kubeconfig("proxy"),
-                "node-name": config.node_name,
-                "table": config.table,
-                "bridge": config.bridge,
-                "dns-address": config.cluster_dns,
-                "service-cidr": config.service_cidr,
-                "cluster-cidr": config.pod_cidr,
-                "cluster-domain": config.cluster_domain,
-                "health-port": config.proxy_health_port,
-            },
-            config,
-            probe=_health(config.proxy_health_port),
-            after=(APISERVER,),
-        ),
+        proxy(config, {"kubeconfig": credentials.kubeconfig(PROXY)}, after=(APISERVER,)),
     ]
+
+
+def joined(config: Config) -> list[Spec]:
+    """The components of a machine that has joined a cluster: it has no control plane.
+
+    Their certificates come from the cluster. The proxy's is asked for with the node's, so that the
+    token is used once, by the agent.
+    """
+    pki = config.root / "pki"
+    identity = {
+        "bootstrap-kubeconfig": pki / "bootstrap.kubeconfig",
+        "kubeconfig": pki / f"{NODE}.kubeconfig",
+        "cert-dir": pki,
+    }
+    flags = ("--rotate-server-certificates",)
+    labels = {"node-labels": config.node_labels} if config.node_labels else {}
+    vouched = {
+        "bootstrap-kubeconfig": pki / f"{NODE}.kubeconfig",
+        "kubeconfig": pki / f"{PROXY}.kubeconfig",
+    }
+    return [
+        runtime(config),
+        node(config, {**identity, **labels}, after=(CONTAINERD,), flags=flags),
+        proxy(config, vouched, after=(NODE,)),
+    ]
+
+
+def node(
+    config: Config,
+    identity: Mapping[str, object],
+    *,
+    after: tuple[str, ...],
+    flags: tuple[str, ...] = (),
+) -> Spec:
+    """The node agent, with the options by which it proves who it is."""
+    return _motley(
+        NODE,
+        {
+            **identity,
+            "name": config.node_name,
+            "runtime-endpoint": f"unix://{layout(config).socket}",
+            "root": config.root / "node",
+            "node-ip": config.node_ip,
+            "port": config.node_port,
+            "cluster-dns": config.cluster_dns,
+            "cluster-domain": config.cluster_domain,
+            "cluster-cidr": config.pod_cidr,
+            "service-cidr": config.service_cidr,
+            "cni-conf-dir": layout(config).cni_conf_dir,
+            "bridge": config.bridge,
+            "cgroup-root": config.cgroup_root,
+            "health-port": config.node_health_port,
+            "eviction-hard": _WORKSTATION,
+            "image-gc-high-threshold": 100,
+        },
+        config,
+        probe=_health(config.node_health_port),
+        after=after,
+        flags=flags,
+    )
+
+
+def proxy(config: Config, identity: Mapping[str, object], *, after: tuple[str, ...]) -> Spec:
+    """The service proxy, with the options by which it proves who it is."""
+    return _motley(
+        PROXY,
+        {
+            **identity,
+            "node-name": config.node_name,
+            "table": config.table,
+            "bridge": config.bridge,
+            "dns-address": config.cluster_dns,
+            "service-cidr": config.service_cidr,
+            "cluster-cidr": config.pod_cidr,
+            "cluster-domain": config.cluster_domain,
+            "health-port": config.proxy_health_port,
+        },
+        config,
+        probe=_health(config.proxy_health_port),
+        after=after,
+    )
 
 
 def runtime(config: Config) -> Spec:

@@ -44,6 +44,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     image_cache: str = ""  # where image archives are kept; empty: below the root
     is_node_ip_found: bool = False  # found, not given: found again when it is gone
     netns: int = 0  # inode of the network namespace the cluster lives in
+    server: str = ""  # where the API server is, on a machine that has joined; empty: here
+    node_labels: str = ""  # k=v,…: of a node that has joined
 
     # Ports are Kubernetes' own (10248 … 10259) when the base is 10240.
 
@@ -74,15 +76,25 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
     @property
     def ports(self) -> dict[int, str]:
-        """Every TCP port the cluster listens on, and who does."""
-        return {
-            self.api_port: "apiserver",
+        """Every TCP port the cluster listens on here, and who does."""
+        of_node = {
             self.node_health_port: "node",
             self.node_port: "node",
             self.proxy_health_port: "proxy",
+        }
+        if self.is_joined:
+            return of_node
+        return {
+            self.api_port: "apiserver",
+            **of_node,
             self.controllers_health_port: "controllers",
             self.scheduler_health_port: "scheduler",
         }
+
+    @property
+    def is_joined(self) -> bool:
+        """Is the control plane on another machine?"""
+        return bool(self.server)
 
     @property
     def cgroup_root(self) -> str:
@@ -110,6 +122,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     def images(self) -> Path:
         """Archives of the images Motley makes."""
         return Path(self.image_cache) if self.image_cache else self.root / "images"
+
+    @property
+    def node_kubeconfig(self) -> Path:
+        """The node agent's kubeconfig."""
+        return self.root / "pki" / "node.kubeconfig"
 
     @property
     def admin_kubeconfig(self) -> Path:

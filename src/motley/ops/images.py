@@ -1,7 +1,8 @@
 """The images Motley brings along, made from Debian packages on this machine.
 
 `pause` holds a pod's namespaces, `busybox` is the smallest useful container, `python` runs the
-examples. No registry is asked: packages come through the machine's own apt, are unpacked beside
+examples; `nginx` and `load`, a server and a client that keeps it busy, are made when they are asked
+for. No registry is asked: packages come through the machine's own apt, are unpacked beside
 each other and written as OCI archives (`oci`). An archive is made once and kept in a cache
 directory, so everything after the first time works offline.
 
@@ -10,20 +11,21 @@ an old archive.
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from motley.ops import oci, rootfs
+from motley.ops import loadgen, nginxfiles, oci, rootfs
 
 _PATH = "PATH=/usr/local/bin:/usr/bin:/bin"
 Say = Callable[[str], None]
@@ -37,6 +39,7 @@ class Recipe(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     base: str = ""
     version: int = 1
+    files: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # path → text, laid over the packages
 
     @property
     def reference(self) -> str:
@@ -82,34 +85,100 @@ PYTHON = Recipe(
         "Env": [_PATH, "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
     },
 )
-RECIPES = (PAUSE, BUSYBOX, PYTHON)
-BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+NGINX = Recipe(
+    name="nginx",
+    base="busybox",
+    packages=(
+        "nginx",
+        "libc6",
+        "libcrypt1",
+        "libpcre2-8-0",
+        "libssl3t64|libssl3",
+        "zlib1g",
+    ),
+    config={
+        # Before it has read its configuration, nginx would complain to a file.
+        "Entrypoint": ["nginx", "-e", "/dev/stderr"],
+        "Cmd": ["-g", "daemon off;"],
+        "Env": [_PATH],
+        "ExposedPorts": {"80/tcp": {}},
+        "StopSignal": "SIGQUIT",
+    },
+    files={
+        "etc/nginx/nginx.conf": nginxfiles.MAIN,
+        "etc/nginx/mime.types": nginxfiles.TYPES,
+        "etc/nginx/conf.d/default.conf": nginxfiles.DEFAULT_SERVER,
+        "usr/share/nginx/html/index.html": nginxfiles.WELCOME,
+    },
+)
+LOAD = Recipe(
+    name="load",
+    base="python",
+    packages=(),
+    config={
+        "Entrypoint": ["load"],
+        "Cmd": ["--help"],
+        "Env": PYTHON.config["Env"],
+    },
+    files={"usr/local/bin/load": f"#!/usr/bin/python3\n{Path(loadgen.__file__).read_text()}"},
+)
+RECIPES = (PAUSE, BUSYBOX, PYTHON)  # what every cluster has
+BY_NAME = {recipe.name: recipe for recipe in (*RECIPES, NGINX, LOAD)}
+# OCI's names of architectures are Debian's, but for these.
+_DEBIAN = {"arm": "armhf", "386": "i386", "ppc64le": "ppc64el"}
 
 
+@functools.cache
 def architecture() -> str:
-    """This machine's architecture in the words of OCI, which are Debian's where it matters."""
+    """This machine's architecture in the words of OCI."""
     debian = rootfs.output("dpkg", "--print-architecture").strip()
-    return {"armhf": "arm", "i386": "386", "ppc64el": "ppc64le"}.get(debian, debian)
+    return {theirs: ours for ours, theirs in _DEBIAN.items()}.get(debian, debian)
 
 
-def archive(cache: Path, recipe: Recipe) -> Path:
+def apt(arch: str, directory: Path) -> rootfs.Apt:
+    """The apt that brings packages of an architecture."""
+    is_foreign = arch not in ("", architecture())
+    return rootfs.Apt(directory, _DEBIAN.get(arch, arch) if is_foreign else "")
+
+
+def archive(cache: Path, recipe: Recipe, arch: str = "") -> Path:
     """Where a recipe's archive is kept."""
-    return cache / f"{recipe.name}-{architecture()}-{recipe.fingerprint()}.tar"
+    return cache / f"{recipe.name}-{arch or architecture()}-{recipe.fingerprint()}.tar"
 
 
-def ensure(cache: Path, say: Say = print) -> dict[str, Path]:
+def ensure(
+    cache: Path, say: Say = print, recipes: Sequence[Recipe] = RECIPES, arch: str = ""
+) -> dict[str, Path]:
     """Make the archives that are missing; reference → archive of every image."""
     cache.mkdir(parents=True, exist_ok=True)
-    made = {recipe.reference: archive(cache, recipe) for recipe in RECIPES}
+    made = {recipe.reference: archive(cache, recipe, arch) for recipe in recipes}
     if all(path.exists() for path in made.values()):
         return made
-    with _exclusive(cache / ".lock"):
-        for recipe in RECIPES:
-            if not made[recipe.reference].exists():
-                say(f"building image {recipe.reference} from Debian packages")
-                _build(recipe, made[recipe.reference])
-        _forget_old(cache, set(made.values()))
+    with _exclusive(cache / ".lock"), plain_umask():
+        for recipe in recipes:
+            _make(cache, recipe, arch, say)
     return made
+
+
+def _make(cache: Path, recipe: Recipe, arch: str, say: Say) -> Path:
+    target = archive(cache, recipe, arch)
+    if not target.exists():
+        below = _make(cache, BY_NAME[recipe.base], arch, say) if recipe.base else None
+        kind = f" for {arch}" if arch else ""
+        say(f"building image {recipe.reference}{kind} from Debian packages")
+        _build(recipe, target, arch, oci.read(below)[0].layers if below else ())
+        _forget_old(target)
+    return target
+
+
+@contextmanager
+def plain_umask() -> Iterator[None]:
+    """Modes of files must not depend on who makes them."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager
@@ -119,51 +188,62 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def _forget_old(cache: Path, current: set[Path]) -> None:
-    for path in cache.glob("*.tar"):
-        if path not in current and path.name.split("-")[0] in BY_NAME:
+def _forget_old(current: Path) -> None:
+    """Remove archives of the same image that older recipes made."""
+    same = current.name.rpartition("-")[0]
+    for path in current.parent.glob(f"{same}-*.tar"):
+        if path != current:
             path.unlink()
 
 
-def _build(recipe: Recipe, target: Path) -> None:
+def _build(recipe: Recipe, target: Path, arch: str, below: Sequence[oci.Layer]) -> None:
     with tempfile.TemporaryDirectory(prefix="motley-image-") as scratch:
-        layers: list[oci.Layer] = []
-        whole = Path(scratch, "whole")  # what the container will see, for running its programs
-        if recipe.base:
-            base = Path(scratch, "base")
-            _unpack(BY_NAME[recipe.base], base, Path(scratch, "base-debs"))
-            layers.append(oci.layer(base))
-            shutil.copytree(base, whole, symlinks=True)
         tree = Path(scratch, "tree")
-        _unpack(recipe, tree, Path(scratch, "debs"))
+        fetcher = apt(arch, Path(scratch, "apt"))
+        _unpack(recipe, tree, Path(scratch, "debs"), fetcher)
         if recipe is PYTHON:
-            _finish_python(tree, whole)
-        layers.append(oci.layer(tree))
+            # What the container will see, for running its programs.
+            whole = Path(scratch, "whole")
+            for layer in below:
+                oci.extract(layer, whole)
+            _finish_python(tree, whole, can_run=not fetcher.foreign)
         oci.write(
             target,
-            layers,
+            [*below, oci.layer(tree)],
             name=recipe.reference,
-            architecture=architecture(),
+            architecture=arch or architecture(),
             config=recipe.config,
         )
 
 
-def _unpack(recipe: Recipe, tree: Path, debs: Path) -> None:
+def _unpack(recipe: Recipe, tree: Path, debs: Path, fetcher: rootfs.Apt) -> None:
     tree.mkdir(parents=True)
     if not recipe.base:
         rootfs.skeleton(tree)
-    for deb in rootfs.download(recipe.packages, debs):
-        rootfs.extract(deb, tree)
-    rootfs.link_applets(tree)
+    if recipe.packages:
+        for deb in rootfs.download(recipe.packages, debs, fetcher):
+            rootfs.extract(deb, tree)
+    if fetcher.foreign and (tree / "usr/bin/busybox").exists():
+        native = debs.with_name("native-busybox")
+        for deb in rootfs.download(BUSYBOX.packages, debs.with_name("native-debs")):
+            rootfs.extract(deb, native)
+        rootfs.link_applets(tree, native / "usr/bin/busybox")
+    else:
+        rootfs.link_applets(tree)
+    for name, text in (recipe.files or {}).items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
 
 
-def _finish_python(tree: Path, whole: Path) -> None:
+def _finish_python(tree: Path, whole: Path, *, can_run: bool) -> None:
     """Give Python its usual names and compile its library, so that containers start at once."""
     binary = next((tree / "usr/bin").glob("python3.[0-9]*"))
     for link, target in (("python3", binary.name), ("python", "python3")):
         (tree / "usr/bin" / link).symlink_to(target)
-    if os.geteuid() != 0:
-        return  # running the image's own Python needs chroot
+    if os.geteuid() != 0 or not can_run:
+        return  # running the image's own Python needs chroot, and its architecture
     shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
     library = f"usr/lib/{binary.name}"
     command = [

@@ -37,9 +37,20 @@ PACKAGES = {
     "procps": ("ps",),
 }
 # What the tests and benchmarks run beside a cluster.
-TEST_PACKAGES = {"etcd-server": ("etcd",)}
+TEST_PACKAGES = {
+    "etcd-server": ("etcd",),
+    "docker-registry": ("docker-registry",),
+    "prometheus": ("prometheus",),
+    "prometheus-node-exporter": ("prometheus-node-exporter",),
+}
 # Program → the service that its package would start. Motley runs its own instances.
-_SERVICES = {"containerd": "containerd.service", "etcd": "etcd.service"}
+_SERVICES = {
+    "containerd": "containerd.service",
+    "etcd": "etcd.service",
+    "docker-registry": "docker-registry.service",
+    "prometheus": "prometheus.service",
+    "prometheus-node-exporter": "prometheus-node-exporter.service",
+}
 CNI_PACKAGE = "containernetworking-plugins"
 _CNI = ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -169,9 +180,11 @@ def _fetched_kubectl(suite: str, target: Path, say: Say) -> str:
         unpacked = tree / "usr/bin/kubectl"
         if not unpacked.exists():
             raise Failure(f"{package.name} holds no kubectl")
-        # Beside its place first: a program half copied must never be found there.
-        shutil.move(unpacked, target.with_name(f"{target.name}.new"))
-        target.with_name(f"{target.name}.new").rename(target)
+        # Beside its place first: a program half copied must never be found there, and two
+        # processes may fetch at once.
+        beside = target.with_name(f"{target.name}.{os.getpid()}")
+        shutil.move(unpacked, beside)
+        beside.rename(target)
     return str(target)
 
 

@@ -12,12 +12,13 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -39,6 +40,18 @@ class Layer(msgspec.Struct, frozen=True):
 
     data: bytes
     diff_id: str
+
+
+class Image(msgspec.Struct, frozen=True):
+    """What one architecture runs."""
+
+    architecture: str
+    layers: Sequence[Layer]
+    config: Mapping[str, Any]
+
+
+class NotAnArchive(Exception):
+    """A file does not hold what it should; the message says what is wrong."""
 
 
 def digest(data: bytes) -> str:
@@ -69,48 +82,60 @@ def layer(tree: Path) -> Layer:
     return Layer(data=gzip.compress(data, compresslevel=6, mtime=0), diff_id=digest(data))
 
 
-def blobs(
-    layers: Sequence[Layer], *, name: str, architecture: str, config: Mapping[str, Any]
-) -> Iterator[tuple[str, bytes]]:
-    """The files of an OCI layout that holds one image under a full reference."""
+def extract(layer: Layer, into: Path) -> None:
+    """Unpack a layer that was made here."""
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer.data))) as archive:
+        archive.extractall(into, filter="fully_trusted")
 
-    def blob(media_type: str, data: bytes) -> tuple[Descriptor, tuple[str, bytes]]:
-        described = Descriptor(media_type, digest(data), len(data))
-        return described, (f"blobs/sha256/{described.digest.removeprefix('sha256:')}", data)
 
-    described_layers = []
-    for one in layers:
-        described, file = blob(LAYER, one.data)
-        described_layers.append(described)
-        yield file
+def _blob(media_type: str, data: bytes) -> tuple[Descriptor, tuple[str, bytes]]:
+    described = Descriptor(media_type, digest(data), len(data))
+    return described, (f"blobs/sha256/{described.digest.removeprefix('sha256:')}", data)
+
+
+def _image(image: Image, files: dict[str, bytes]) -> Descriptor:
+    """Add the files of one image; its manifest, with what it runs on."""
+
+    def add(media_type: str, data: bytes) -> Descriptor:
+        described, (path, content) = _blob(media_type, data)
+        files[path] = content
+        return described
+
+    layers = [add(LAYER, one.data) for one in image.layers]
     document = {
         "created": EPOCH,
-        "architecture": architecture,
+        "architecture": image.architecture,
         "os": "linux",
-        "config": dict(config),
-        "rootfs": {"type": "layers", "diff_ids": [one.diff_id for one in layers]},
-        "history": [{"created": EPOCH, "created_by": "motley"} for _ in layers],
+        "config": dict(image.config),
+        "rootfs": {"type": "layers", "diff_ids": [one.diff_id for one in image.layers]},
+        "history": [{"created": EPOCH, "created_by": "motley"} for _ in image.layers],
     }
-    described_config, file = blob(CONFIG, msgspec.json.encode(document))
-    yield file
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": described_config,
-        "layers": described_layers,
-    }
-    described_manifest, file = blob(MANIFEST, msgspec.json.encode(manifest))
-    yield file
-    named = msgspec.structs.replace(
-        described_manifest,
-        annotations={
-            "io.containerd.image.name": name,
-            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
-        },
-        platform={"architecture": architecture, "os": "linux"},
+    config = add(CONFIG, msgspec.json.encode(document))
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
+    return msgspec.structs.replace(
+        add(MANIFEST, msgspec.json.encode(manifest)),
+        platform={"architecture": image.architecture, "os": "linux"},
     )
-    yield "index.json", msgspec.json.encode({"schemaVersion": 2, "manifests": [named]})
-    yield "oci-layout", b'{"imageLayoutVersion":"1.0.0"}'
+
+
+def layout(images: Sequence[Image], name: str) -> dict[str, bytes]:
+    """The files of an OCI layout that holds, under a full reference, one image or an index of
+    several, one for each architecture."""
+    files: dict[str, bytes] = {}
+    described = [_image(image, files) for image in images]
+    (top, *others) = described
+    if others:
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": described}
+        top, (path, data) = _blob(INDEX, msgspec.json.encode(index))
+        files[path] = data
+    annotations = {
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
+    named = msgspec.structs.replace(top, annotations=annotations)
+    files["index.json"] = msgspec.json.encode({"schemaVersion": 2, "manifests": [named]})
+    files["oci-layout"] = b'{"imageLayoutVersion":"1.0.0"}'
+    return files
 
 
 def write(
@@ -121,20 +146,80 @@ def write(
     architecture: str,
     config: Mapping[str, Any],
 ) -> None:
-    """Write an image as a tar archive that `ctr images import` takes, whole or not at all."""
+    """Write one image as a tar archive."""
+    write_all(target, [Image(architecture, layers, config)], name)
+
+
+def write_all(target: Path, images: Sequence[Image], name: str) -> None:
+    """Write a tar archive that `ctr images import` takes, whole or not at all."""
     partial = target.with_name(f".{target.name}.partial")
     with tarfile.open(partial, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path, data in blobs(layers, name=name, architecture=architecture, config=config):
+        for path, data in layout(images, name).items():
             info = _plain(tarfile.TarInfo(path), path)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     partial.replace(target)
 
 
+def files(archive: Path) -> dict[str, bytes]:
+    """An archive's files by name. Raises NotAnArchive."""
+    try:
+        with tarfile.open(archive) as opened:
+            found = {
+                member.name.removeprefix("./"): content.read()
+                for member in opened
+                if (content := opened.extractfile(member)) is not None
+            }
+    except (OSError, tarfile.TarError) as error:
+        raise NotAnArchive(f"{archive}: {error}") from None
+    if "index.json" not in found:
+        raise NotAnArchive(f"{archive} is no OCI archive: it has no index.json")
+    return found
+
+
+def read(archive: Path) -> list[Image]:
+    """The images of an archive written here. Raises NotAnArchive."""
+    found = files(archive)
+
+    def blob(described: Descriptor) -> bytes:
+        return found[f"blobs/sha256/{described.digest.removeprefix('sha256:')}"]
+
+    try:
+        (top,) = msgspec.json.decode(found["index.json"], type=Index).manifests
+        listed = [top]
+        if top.media_type == INDEX:
+            listed = msgspec.json.decode(blob(top), type=Index).manifests
+        images = []
+        for manifest in listed:
+            parts = msgspec.json.decode(blob(manifest), type=_Manifest)
+            document = msgspec.json.decode(blob(parts.config), type=_Config)
+            pairs = zip(parts.layers, document.rootfs.diff_ids, strict=True)
+            layers = [Layer(blob(one), diff_id) for one, diff_id in pairs]
+            images.append(Image(document.architecture, layers, document.config))
+    except (LookupError, ValueError) as error:
+        raise NotAnArchive(f"{archive} cannot be read: {error}") from None
+    return images
+
+
 class Index(msgspec.Struct, rename="camel"):
     """The part of `index.json` that says which image an archive holds."""
 
     manifests: list[Descriptor]
+
+
+class _Manifest(msgspec.Struct):
+    config: Descriptor
+    layers: list[Descriptor]
+
+
+class _RootFs(msgspec.Struct):
+    diff_ids: list[str]
+
+
+class _Config(msgspec.Struct):
+    architecture: str
+    rootfs: _RootFs
+    config: dict[str, Any] = {}
 
 
 def manifest_digest(archive: Path) -> str:

@@ -60,12 +60,13 @@ class Overview(msgspec.Struct, rename="camel"):
     supervisor: Supervisor = msgspec.field(default_factory=Supervisor)
     components: list[Component] = []
     cluster: Cluster | None = None
+    joined: str = ""  # the API server of the cluster that this machine is a node of
 
 
 async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overview:
     """Look at a cluster."""
     state = statefile.read_state(config.run / "state.json")
-    seen = Overview(root=str(config.root))
+    seen = Overview(root=str(config.root), joined=config.server)
     if state.is_supervised and state.supervisor:
         pid = state.supervisor.pid
         seen.supervisor = Supervisor(pid, Phase.RUNNING.value, processes.rss_bytes(pid))

@@ -11,6 +11,12 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
+_DOCUMENTATION = tuple(
+    f"usr/share/{name}/"
+    for name in ("bash-completion", "bug", "doc", "doc-base", "info", "lintian", "locale", "man")
+)
 _LEFT_OUT = ("usr/share/", "usr/libexec/", "usr/lib/lintian/", "usr/lib/systemd/", "etc/")
 _LEFT_OUT_PARTS = frozenset({"gconv"})
 # Parts of Python's library that need a screen, a build, or libraries the image leaves out.
@@ -47,17 +53,26 @@ def skeleton(tree: Path) -> None:
         (tree / name).write_text(text)
 
 
-def place(name: str) -> str | None:
-    """Where a package's file goes in an image with a merged /usr; None: it is left out."""
-    path = name.removeprefix("./").rstrip("/")
+def merged(name: str) -> str:
+    """A path of the skeleton, below its root: programs and libraries are under /usr."""
+    path = name.removeprefix("./").strip("/")
     top, _, rest = path.partition("/")
     if top in ("bin", "sbin"):
-        path = rest and f"usr/bin/{rest}"
-    elif top.startswith("lib"):
-        path = rest and f"usr/{path}"
-    elif path.startswith("usr/sbin/"):
-        path = path.replace("usr/sbin/", "usr/bin/", 1)
+        return rest and f"usr/bin/{rest}"
+    if top.startswith("lib"):
+        return rest and f"usr/{path}"
+    return path.replace("usr/sbin/", "usr/bin/", 1) if path.startswith("usr/sbin/") else path
+
+
+def place(name: str, *, whole: bool = False) -> str | None:
+    """Where a package's file goes in an image with a merged /usr; None: it is left out.
+
+    `whole`: only documentation is left out, for packages of which nothing is known.
+    """
+    path = merged(name)
     parts = path.split("/")
+    if whole:
+        return None if f"{path}/".startswith(_DOCUMENTATION) else path or None
     if not path or f"{path}/".startswith(_LEFT_OUT) or not _LEFT_OUT_PARTS.isdisjoint(parts):
         return None
     match parts:
@@ -69,28 +84,32 @@ def place(name: str) -> str | None:
     return path
 
 
-def extract(deb: Path, tree: Path) -> None:
-    """Unpack a package's files below a directory."""
+def extract(deb: Path, tree: Path, *, whole: bool = False) -> None:
+    """Unpack a package's files below a directory; see `place` for what is left out."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         with tarfile.open(fileobj=process.stdout, mode="r|") as opened:
             for member in opened:
-                path = place(member.name)
+                path = place(member.name, whole=whole)
                 if path is not None:
-                    _put(opened, member, tree / path, tree)
+                    _put(opened, member, tree / path, tree, whole=whole)
     if process.returncode != 0:
         raise Unavailable(f"{deb.name} cannot be unpacked")
 
 
-def _put(opened: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tree: Path) -> None:
+def _put(
+    opened: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tree: Path, *, whole: bool
+) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         target.mkdir(exist_ok=True)
+        if whole:
+            target.chmod(member.mode)
     elif member.issym():
         target.unlink(missing_ok=True)
         target.symlink_to(member.linkname)
     elif member.islnk():
-        linked = place(member.linkname)
+        linked = place(member.linkname, whole=whole)
         if linked is not None:
             target.unlink(missing_ok=True)
             target.hardlink_to(tree / linked)
@@ -100,11 +119,14 @@ def _put(opened: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tree: P
         target.chmod(member.mode)
 
 
-def link_applets(tree: Path) -> None:
-    """Give busybox's programs their names, as its own list says."""
+def link_applets(tree: Path, native: Path | None = None) -> None:
+    """Give busybox's programs their names, as its own list says.
+
+    `native`: one that runs on this machine, where the tree's does not.
+    """
     busybox = tree / "usr/bin/busybox"
     if busybox.exists():
-        for applet in output(str(busybox), "--list").split():
+        for applet in output(str(native or busybox), "--list").split():
             link = busybox.with_name(applet)
             if not link.exists():
                 link.symlink_to("busybox")
@@ -143,17 +165,66 @@ def _python_packages() -> list[str]:
     return [f"{version}-minimal", f"lib{version}-minimal", f"lib{version}-stdlib"]
 
 
-def download(packages: Sequence[str], into: Path) -> list[Path]:
-    """Fetch packages; when apt's lists are missing or stale they are refreshed once."""
+class Apt(msgspec.Struct, frozen=True):
+    """This machine's apt, for its own architecture or another (Debian's name); another one's
+    lists are kept in `directory`."""
+
+    directory: Path
+    foreign: str = ""
+
+    def options(self) -> list[str]:
+        """What every call gets. Root may write where we download, apt's own user may not."""
+        given = {"APT::Sandbox::User": "root"}
+        if self.foreign:
+            given |= {
+                "APT::Architecture": self.foreign,
+                "APT::Architectures": self.foreign,
+                "Dir::State::lists": f"{self.directory}/lists",
+                "Dir::State::status": "/dev/null",
+                "Dir::Cache": f"{self.directory}/cache",
+            }
+        return [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+
+    def refresh(self) -> None:
+        """Fetch the lists of packages."""
+        if self.foreign:
+            for part in ("lists/partial", "cache/archives/partial"):
+                (self.directory / part).mkdir(parents=True, exist_ok=True)
+        command = ["apt-get", "-qq", *self.options(), "update"]
+        subprocess.run(command, capture_output=True, timeout=300)
+
+
+def _command(apt: Apt, packages: Sequence[str], into: Path, *, dependencies: bool) -> list[str]:
+    begin = ["apt-get", "-qq", *apt.options()]
+    if not dependencies:
+        return [*begin, "download", *resolve(packages)]
+    # As if nothing were installed: an image brings everything its programs need.
+    (into / "partial").mkdir(exist_ok=True)
+    for name, value in (
+        ("Dir::State::status", "/dev/null"),
+        ("Dir::Cache::archives", f"{into}/"),
+        ("Debug::NoLocking", "true"),
+    ):
+        begin += ["-o", f"{name}={value}"]
+    flags = ["--yes", "--no-install-recommends", "--download-only"]
+    return [*begin, *flags, "install", *resolve(packages)]
+
+
+def download(
+    packages: Sequence[str], into: Path, apt: Apt | None = None, *, dependencies: bool = False
+) -> list[Path]:
+    """Fetch packages, by wish with all they depend on.
+
+    When apt's lists are missing or stale they are refreshed once. Raises Unavailable.
+    """
     into.mkdir(parents=True)
-    refresh = ["apt-get", "-qq", "update"]
+    apt = apt or Apt(into)
     failure = ""
     for refreshed in (False, True):
         if refreshed:
-            subprocess.run(refresh, capture_output=True, timeout=300)
-        # Root may write here, apt's unprivileged fetcher may not.
-        fetch = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *resolve(packages)]
-        done = subprocess.run(fetch, cwd=into, capture_output=True, text=True, timeout=300)
+            apt.refresh()
+        command = _command(apt, packages, into, dependencies=dependencies)
+        done = subprocess.run(command, cwd=into, capture_output=True, text=True, timeout=600)
         if done.returncode == 0:
             return sorted(into.glob("*.deb"))
         failure = (done.stderr.strip().splitlines() or [""])[-1]

@@ -113,6 +113,20 @@ class Testbed:
         ):
             subprocess.run([*self.inside, "ip", *line.split()], check=True)
 
+    def make_neighbour(self, other: "Testbed", address: str) -> None:
+        """Another machine on the network of a testbed that has its own."""
+        subprocess.run(["ip", "netns", "add", self.name], check=True)
+        port = f"to-{self.name[-8:]}"
+        line = f"link add {_UNDERLAY} type veth peer name {port} netns {other.name}"
+        for here, words in (
+            (self, "link set lo up"),
+            (self, line),
+            (self, f"addr add {address}/24 dev {_UNDERLAY}"),
+            (self, f"link set {_UNDERLAY} up"),
+            (other, f"link set {port} master {_UNDERLAY} up"),
+        ):
+            subprocess.run([*here.inside, "ip", *words.split()], check=True)
+
     def answer(
         self, *command: object, timeout_s: float = 180.0, stdin: str | None = None
     ) -> tuple[int, str, str]:

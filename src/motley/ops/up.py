@@ -58,47 +58,61 @@ async def up(
 ) -> None:
     """Bring the cluster up and wait until its node is Ready."""
     preflight.require_root()
+    if config.is_joined:
+        raise Failure(
+            f"this machine has joined the cluster at {config.server}",
+            f"Start its components again with: motley join --root {config.root}\n"
+            f"Leave that cluster with: motley leave --root {config.root}",
+        )
     cluster = Cluster(config, source)
     with progress.step("packages"):
         install.packages(progress.say)
     with progress.step("machine"):
-        preflight.check(config, _held_ports(cluster))
+        preflight.check(config, held_ports(cluster))
     with cluster.exclusive():
         with progress.step("certificates"):
             config.save()
             credentials = certificates.ensure(config, source)
-        with progress.step("images"):
-            try:
-                archives = images.ensure(config.images, progress.say)
-            except rootfs.Unavailable as error:
-                raise Failure(str(error)) from None
-        _forget_last_boot(config)
-        reconfigured = containerd.prepare(components.layout(config))
-        if restart:
-            cluster.replace_supervisor()
-        wanted = with_generations(
-            components.specs(config, credentials),
-            cluster.specs,
-            lambda spec: reconfigured if spec.name == components.CONTAINERD else restart,
-        )
-        runtime, *others = wanted
-        # Pods wait for their images rather than fail: the node comes when they are there.
-        early = [spec for spec in wanted if spec.name != components.NODE]
-        cluster.supervise(wanted if _runs(cluster, components.NODE) else early)
-        with progress.step(runtime.name):
-            await cluster.wait_ready(runtime)
-            imported = images.Imports(components.layout(config).socket).ensure(archives)
-            if imported:
-                progress.say(f"imported {', '.join(imported)}")
-        cluster.supervise(wanted)
-        for spec in others:
-            with progress.step(spec.name):
-                await cluster.wait_ready(spec)
+        await start(cluster, components.specs(config, credentials), progress, restart=restart)
         with progress.step(f"node {config.node_name} is Ready"):
-            await _wait_node(config, source)
+            await wait_node(config, config.admin_kubeconfig, source)
         async with administrator(config, source) as client:
             if await storageclass.ensure(client, config):
                 progress.say(f"made StorageClass {storageclass.NAME}")
+
+
+async def start(
+    cluster: Cluster, specs: Sequence[Spec], progress: Progress, *, restart: bool = False
+) -> None:
+    """Have exactly these components running and ready; the runtime is the first of them."""
+    config = cluster.config
+    with progress.step("images"):
+        try:
+            archives = images.ensure(config.images, progress.say)
+        except rootfs.Unavailable as error:
+            raise Failure(str(error)) from None
+    _forget_last_boot(config)
+    reconfigured = containerd.prepare(components.layout(config))
+    if restart:
+        cluster.replace_supervisor()
+    wanted = with_generations(
+        specs,
+        cluster.specs,
+        lambda spec: reconfigured if spec.name == components.CONTAINERD else restart,
+    )
+    runtime, *others = wanted
+    # Pods wait for their images rather than fail: the node comes when they are there.
+    early = [spec for spec in wanted if components.NODE not in (spec.name, *spec.after)]
+    cluster.supervise(wanted if _runs(cluster, components.NODE) else early)
+    with progress.step(runtime.name):
+        await cluster.wait_ready(runtime)
+        imported = images.Imports(components.layout(config).socket).ensure(archives)
+        if imported:
+            progress.say(f"imported {', '.join(imported)}")
+    cluster.supervise(wanted)
+    for spec in others:
+        with progress.step(spec.name):
+            await cluster.wait_ready(spec)
 
 
 def _forget_last_boot(config: Config) -> None:
@@ -117,7 +131,7 @@ def _runs(cluster: Cluster, name: str) -> bool:
     return component is not None and component.process is not None
 
 
-def _held_ports(cluster: Cluster) -> set[int]:
+def held_ports(cluster: Cluster) -> set[int]:
     """Ports of components that run: taken, but by us."""
     running = {c.name for c in cluster.state.components if c.process}
     return {port for port, name in cluster.config.ports.items() if name in running}
@@ -132,10 +146,13 @@ async def administrator(config: Config, source: clock.Clock) -> AsyncIterator[re
         yield client
 
 
-async def _wait_node(config: Config, source: clock.Clock) -> None:
+async def wait_node(config: Config, credentials: Path, source: clock.Clock) -> None:
+    """Wait until this machine's node is Ready; `credentials`: a kubeconfig that may look at it."""
     deadline = source.monotonic() + READY_S
     said = "it has not registered"
-    async with administrator(config, source) as client:
+    async with rest.Client(
+        kubeconfig.load(credentials), user_agent="motley-ops", clock=source
+    ) as client:
         while source.monotonic() < deadline:
             try:
                 node = await client.get(core.Node, config.node_name)

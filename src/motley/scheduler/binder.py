@@ -12,11 +12,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
+from motley.api import status
 from motley.api.views.base import Key, Object
 from motley.api.views.pod import Pod
 from motley.client.rest import Client
 from motley.lib import journal
-from motley.scheduler.contract import SKIP, PluginError, PodInfo, Wait, WaitsBeforeBinding
+from motley.scheduler import batchbinding
+from motley.scheduler.batchbinding import BatchBinding
+from motley.scheduler.contract import SKIP, PluginError, PodInfo, Wait
 from motley.scheduler.profiles import Profile
 from motley.scheduler.waiting import PermitRefused, Waiting
 
@@ -24,8 +27,10 @@ log = journal.get(__name__)
 
 T = TypeVar("T", bound=Object)
 
-IN_FLIGHT = 48
+IN_FLIGHT = 512  # pods between their decision and the end of their binding
+CALLS = 48  # to `pods/binding` at once
 BIND_TIMEOUT_S = 30.0
+_TRIES = 3  # of a binding whose outcome is not known
 
 
 class Outcome(Protocol):
@@ -41,21 +46,59 @@ class Outcome(Protocol):
 class PodWriter:
     """The API writes of plugins, through the client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, together: BatchBinding | None = None) -> None:
+        """`together` sends bindings in batches where the server takes them so."""
         self._client = client
+        self._together = together
+        self._calls = asyncio.Semaphore(CALLS)
+        self._told: set[str] = set()
+
+    def has_told(self, uid: str) -> bool:
+        """Was the event of the pod's binding written along with it? Asked once."""
+        is_told = uid in self._told
+        self._told.discard(uid)
+        return is_told
 
     async def bind(self, pod: PodInfo, node: str) -> None:
-        """Create the Binding; the uid makes sure it is this pod and no namesake."""
-        metadata: dict[str, Any] = {"name": pod.key.name, "namespace": pod.key.namespace}
-        if pod.pod.metadata.uid:
-            metadata["uid"] = pod.pod.metadata.uid
+        """Create the Binding. Raises ApiError when it is known, or likely, not to be there."""
+        unsure: status.ApiError | None = None
+        for _ in range(_TRIES):
+            try:
+                await self._bind(pod, node)
+            except (status.Conflict, status.InternalError, status.ServiceUnavailable) as error:
+                if not await self._is_bound(pod, node):
+                    raise unsure or error from None
+            except status.GatewayTimeout as error:
+                # Perhaps the server has it, or will in a moment. The same again cannot do harm:
+                # whatever comes second is refused.
+                unsure = error
+                continue
+            return
+        if unsure is not None and not await self._is_bound(pod, node):
+            raise unsure
+
+    async def _bind(self, pod: PodInfo, node: str) -> None:
+        if self._together is not None and await self._together.bind(pod, node):
+            self._told.add(pod.uid)
+            return
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": metadata,
+            "metadata": batchbinding.metadata(pod),
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._client.create_subresource(Pod, pod.key.name, pod.key.namespace, "binding", body)
+        key = pod.key
+        async with self._calls:
+            await self._client.create_subresource(Pod, key.name, key.namespace, "binding", body)
+
+    async def _is_bound(self, pod: PodInfo, node: str) -> bool:
+        """Is the pod where a binding of unknown outcome would have put it?"""
+        try:
+            found = await self._client.get(Pod, pod.key.name, pod.key.namespace)
+        except status.ApiError as error:
+            log.debug("pod not read", pod=pod.key, error=error.message)
+            return False
+        return found.metadata.uid == pod.pod.metadata.uid and found.spec.node_name == node
 
     async def patch_pod(self, pod: PodInfo, body: Mapping[str, Any]) -> None:
         """Change the pod by strategic merge patch."""
@@ -105,6 +148,8 @@ class Binder:
 
     def submit(self, profile: Profile, pod: PodInfo, node: str, wait: Wait | None = None) -> None:
         """Bind in the background, after `wait` where a Permit plugin asked for it."""
+        if wait is not None:
+            self._waiting.hold(pod.uid)
         self._group.create_task(self._run(profile, pod, node, wait))
 
     async def _run(self, profile: Profile, pod: PodInfo, node: str, wait: Wait | None) -> None:
@@ -140,18 +185,20 @@ class Binder:
     async def _patiently(self, profile: Profile, pod: PodInfo, node: str) -> None:
         """Run first what may wait long, outside the slots: others can be bound meanwhile."""
         for plugin in profile.pre_bind:
-            if not isinstance(plugin, WaitsBeforeBinding) or not plugin.waits_s(pod):
+            # Not isinstance: a check against a Protocol costs more than all else here.
+            waits_s = getattr(plugin, "waits_s", None)
+            if waits_s is None or not (limit_s := waits_s(pod)):
                 continue
             self._slots.release()
             try:
-                async with asyncio.timeout(plugin.waits_s(pod)):
+                async with asyncio.timeout(limit_s):
                     await plugin.pre_bind(pod, node, self._writer)
             finally:
                 await self._slots.acquire()
 
     async def _bind(self, profile: Profile, pod: PodInfo, node: str) -> None:
         for plugin in profile.pre_bind:
-            if not isinstance(plugin, WaitsBeforeBinding):
+            if not hasattr(plugin, "waits_s"):
                 await plugin.pre_bind(pod, node, self._writer)
         for plugin in profile.bind:
             if await plugin.bind(pod, node, self._writer) is not SKIP:

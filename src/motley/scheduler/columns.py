@@ -15,13 +15,14 @@ pods at once.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from motley.api.views.core import Node
 from motley.scheduler import facts
+from motley.scheduler.domains import Domains
 from motley.scheduler.facts import NodeChange, NodeFacts, TaintKey
 from motley.scheduler.interning import Interner, Strings
 from motley.scheduler.podinfo import (
@@ -39,6 +40,8 @@ from motley.scheduler.sparse import SparseColumn
 
 Mask = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp] | slice
+EVERY_ROW = slice(None)
 
 CPU_ROW, MEMORY_ROW, EPHEMERAL_ROW, PODS_ROW = range(4)
 
@@ -55,6 +58,19 @@ class PlacedPod:
     assumed: bool
 
 
+class Follower(Protocol):
+    """A book beside the columns that goes by the same rows, such as that of volumes."""
+
+    def counted(self, info: PodInfo, row: int, sign: int) -> None:
+        """A pod with volumes is counted on a row (+1), or no longer (-1)."""
+
+    def seated(self, node: str, row: int) -> None:
+        """The node has this row from now on; its pods are yet to be counted."""
+
+    def vacated(self, node: str, row: int) -> None:
+        """The row is free; its pods are counted no longer."""
+
+
 class Columns:
     """The cluster as the plugins see it. Public arrays are views of `size` rows: read only."""
 
@@ -67,6 +83,7 @@ class Columns:
     allocatable: Scores  # [resource, row]
     requested: Scores  # [resource, row]
     nonzero: Scores  # [cpu or memory, row]: requested, with defaults for the unstated
+    touched: npt.NDArray[np.int64]  # `pods_version` when a pod last came to the row or left it
 
     def __init__(self) -> None:
         self.size = 0
@@ -82,12 +99,18 @@ class Columns:
         # Counts changes of anything but the pods on the nodes: what was computed from labels,
         # taints and the like stays true until this moves.
         self.generation = 0
+        # Counts pods that come and go: what was computed of a row's own pods stays true until
+        # `touched` of that row is above the version it was computed at.
+        self.pods_version = 0
         self.placed: dict[str, PlacedPod] = {}  # by pod uid
         self.ranks = Ranks()  # requested, by priority
         self.tallies = Tallies()  # how many pods of a set there are, by row
         self.standing = StandingTerms()  # what placed pods demand of others, by row
+        self._followers: list[Follower] = []
         self._by_node: dict[str, dict[str, PlacedPod]] = {}
         self._labels: dict[str, SparseColumn[np.int32]] = {}
+        self._domains: dict[str, Domains] = {}
+        self._domains_of = -1  # generation
         self._images: dict[str, SparseColumn[np.float64]] = {}
         self._ports: dict[tuple[str, int], dict[str, SparseColumn[np.int32]]] = {}
         self._free: list[int] = []
@@ -102,8 +125,18 @@ class Columns:
             "allocatable": np.zeros((4, 0)),
             "requested": np.zeros((4, 0)),
             "nonzero": np.zeros((2, 0)),
+            "touched": np.zeros(0, np.int64),
         }
         self._expose()
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a book of everything that is here, and of every change from now on."""
+        self._followers.append(follower)
+        for name, row in self.rows.items():
+            follower.seated(name, row)
+            for placed in self.pods_on(name).values():
+                if placed.info.volumes:
+                    follower.counted(placed.info, row, 1)
 
     # -- what plugins ask -------------------------------------------------------------------
 
@@ -122,16 +155,32 @@ class Columns:
         column = self._labels.get(key)
         return column.dense(self.size) if column else np.zeros(self.size, np.int32)
 
+    def domains(self, key: str) -> Domains:
+        """The nodes by this label's value."""
+        if self._domains_of != self.generation:
+            self._domains.clear()
+            self._domains_of = self.generation
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = Domains.of(self.label(key))
+        return found
+
     def image_bytes(self, image: str) -> tuple[Scores, int] | None:
         """By row: the size of an image there, 0 where absent; and how many nodes have it."""
         column = self._images.get(image)
         return (column.dense(self.size), len(column)) if column else None
 
-    def port_taken(self, wanted: HostPort) -> Iterator[npt.NDArray[np.intp]]:
-        """Rows where a pod holds the port already; the wildcard address meets every other."""
+    def ports_free(self, wanted: HostPort, rows: Rows) -> Mask:
+        """By row: does no pod there hold the port? The wildcard address meets every other."""
+        free: Mask = np.ones(self.size, np.bool_)[rows]
         for address, column in self._ports.get((wanted.protocol, wanted.port), {}).items():
             if wanted.address in (ANY_ADDRESS, address) or address == ANY_ADDRESS:
-                yield column.rows()
+                free &= column.dense(self.size)[rows] == 0
+        return free
+
+    def touched_since(self, version: int) -> npt.NDArray[np.intp]:
+        """The rows whose pods have changed after this `pods_version`."""
+        return (self.touched > version).nonzero()[0]
 
     def rows_named(self, names: Iterable[str]) -> list[int]:
         """The rows of those of these nodes that exist."""
@@ -161,6 +210,8 @@ class Columns:
         if before is None:
             row = self._take_row(name)
             change = None
+            for follower in self._followers:
+                follower.seated(name, row)
             for placed in self._by_node.get(name, {}).values():
                 self._count(placed.info, row, 1)
         else:
@@ -180,6 +231,8 @@ class Columns:
             return False
         for placed in self._by_node.get(name, {}).values():
             self._count(placed.info, row, -1)
+        for follower in self._followers:
+            follower.vacated(name, row)
         before = self.facts.pop(name)
         self._write(row, facts.NOTHING, before)
         for column in ("allocatable", "requested", "nonzero"):
@@ -291,6 +344,8 @@ class Columns:
         return placed
 
     def _count(self, info: PodInfo, row: int, sign: int) -> None:
+        self.pods_version += 1
+        self._raw["touched"][row] = self.pods_version
         rows = [(self._resource_row(name), value) for name, value in info.requests.items()]
         requested = self._raw["requested"]
         for resource, value in rows:
@@ -300,9 +355,12 @@ class Columns:
         nonzero = self._raw["nonzero"]
         nonzero[0, row] += sign * info.nonzero_cpu
         nonzero[1, row] += sign * info.nonzero_memory
-        self.tallies.count(info.group, row, sign)
+        self.tallies.count(info.group, info.priority, row, sign)
         if info.terms:
-            self.standing.count(info.terms, row, sign)
+            self.standing.count(info.terms, info.priority, row, sign)
+        if info.volumes:
+            for follower in self._followers:
+                follower.counted(info, row, sign)
         for port in info.host_ports:
             holders = self._ports.setdefault((port.protocol, port.port), {})
             column = holders.setdefault(port.address, SparseColumn(np.int32))

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from motley.api import status
 from motley.api.views.pod import Pod
-from motley.client.rest import Client
+from motley.client.together import Writes
 from motley.lib import clock as clocks
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
 
 log = journal.get(__name__)
 
-_WORKERS = 4
+_WORKERS = 32  # patches under way at once
 
 
 class _Note(NamedTuple):
@@ -29,7 +29,7 @@ class _Note(NamedTuple):
 class ConditionWriter:
     """Patches pods' status; `run` it in a task group."""
 
-    def __init__(self, client: Client, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, client: Writes, *, clock: Clock = SYSTEM) -> None:
         self._client = client
         self._clock = clock
         self._notes: dict[str, _Note] = {}  # by uid: at most one per pending pod

@@ -16,7 +16,7 @@ A filter says why it rejects (`reason`) and which cluster events may change its 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -26,19 +26,22 @@ from motley.api.views.base import Key, Object
 from motley.client.rest import Client
 from motley.lib.clock import Clock
 from motley.scheduler.budgets import Budgets
-from motley.scheduler.columns import Columns, Mask, Scores
+from motley.scheduler.columns import Columns, Mask, Rows, Scores
 from motley.scheduler.directory import Directory
+from motley.scheduler.elastic import ElasticQuotas
 from motley.scheduler.events import ClusterEvent, Events
 from motley.scheduler.feed import Feed
+from motley.scheduler.gangs import Gangs
 from motley.scheduler.images import ImageArchitectures
+from motley.scheduler.lineup import Gone
 from motley.scheduler.nominations import Nominations
 from motley.scheduler.notices import Notices
 from motley.scheduler.podinfo import PodInfo
-from motley.scheduler.preemption import Trial
+from motley.scheduler.preemption import Candidate, Trial
 from motley.scheduler.volumes import Volumes
 from motley.scheduler.waiting import Waiting
 
-__all__ = ["Columns", "Mask", "PodInfo", "Scores"]
+__all__ = ["Columns", "Mask", "PodInfo", "Rows", "Scores"]
 
 MAX_SCORE = 100.0
 T = TypeVar("T", bound=Object)
@@ -63,6 +66,10 @@ class Reject:
     """No, for this reason; where a node is concerned, it is counted under it."""
 
     reason: str
+
+    def and_also(self, other: "Reject") -> "Reject":
+        """Both reasons; what this refusal means stays."""
+        return replace(self, reason=f"{self.reason} {other.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ class Handle:
     directory: Directory = field(default_factory=Directory)
     notices: Notices = field(default_factory=Notices)
     budgets: Budgets = field(default_factory=Budgets)
+    gangs: Gangs = field(default_factory=Gangs)
+    quotas: ElasticQuotas = field(default_factory=ElasticQuotas)
     nominations: Nominations = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,6 +199,7 @@ class FilterPlugin(Protocol):
 
         With a class attribute `static = True` the answer must depend on the pod's template
         and on node facts only, not on pods placed: it is then reused until a node changes.
+        One that is kept must not be written to afterwards. See also `FiltersRows`.
 
         For preemption a filter says how far it looks, so that many nodes can be tried out at
         once: `scope = "requests"` promises that of the pods placed only their sum in
@@ -199,11 +209,41 @@ class FilterPlugin(Protocol):
 
 
 @runtime_checkable
+class FiltersRows(Protocol):
+    """A filter that looks at a node and the pods on it only: pods of a template share answers.
+
+    With this method it promises that its answer about a node depends on the pod's template, on
+    node facts and on the pods placed there. After the first pod of a template it is then asked
+    about those nodes only where a pod has come or gone since.
+    """
+
+    def filter_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Mask:
+        """What `filter` says, of these rows only."""
+
+
+@runtime_checkable
 class KnowsHopeless(Protocol):
     """A filter some of whose rejections no end of other pods can lift."""
 
     def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
         """The rows, among those it rejected, where preemption would be in vain."""
+
+
+@runtime_checkable
+class TriesOutInColumns(Protocol):
+    """A filter that looks beyond a node, and can yet say of many at once what preemption would do.
+
+    `gone` are pods thought away, and of each row only its own: it is as if every row were asked
+    about alone, with its pods gone and all others in place.
+    """
+
+    def filter_vacated(self, pod: PodInfo, nodes: Columns, gone: Gone) -> Mask:
+        """What `filter` would say."""
+
+    def explain_vacated(
+        self, pod: PodInfo, nodes: Columns, rejected: Mask, gone: Gone
+    ) -> Mapping[str, int]:
+        """Count the reasons over rows that `filter_vacated` rejected."""
 
 
 @runtime_checkable
@@ -231,6 +271,14 @@ class WorksInBackground(Protocol):
 
 
 @runtime_checkable
+class KnowsAges(Protocol):
+    """A plugin that decides by measurements, so that a decision can say how old they were."""
+
+    def ages(self, pod: PodInfo) -> Mapping[str, float]:
+        """Seconds, by what was measured; empty: it had nothing to go by. Asked per decision."""
+
+
+@runtime_checkable
 class FollowsObjects(Protocol):
     """A plugin that decides by more than pods and nodes."""
 
@@ -253,6 +301,7 @@ class Nomination:
     node: str
     victims: tuple[PodInfo, ...] = ()
     message: str = ""
+    candidates: tuple[Candidate, ...] = ()  # all that were found, for extenders to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +315,8 @@ class PostFilterPlugin(Protocol):
 
     def post_filter(
         self, pod: PodInfo, nodes: Columns, rejected_by: Mapping[str, Mask], trial: Trial
-    ) -> Nomination | Reject:
-        """`rejected_by`: per filter, the rows it was the first to reject.
+    ) -> Nomination | Reject | None:
+        """`rejected_by`: per filter, the rows it was the first to reject. None: nothing to say.
 
         `trial` asks the profile's filters again, after pods were taken out of the columns.
         """
@@ -288,8 +337,17 @@ class ScorePlugin(Protocol):
     def score(self, pod: PodInfo, nodes: Columns) -> Scores:
         """Whole numbers 0 to 100 per row, or anything where `normalize` follows.
 
-        `static = True` promises the same as for filters.
+        `static = True` promises the same as for filters, and that `normalize` goes by the
+        template and by what it is given.
         """
+
+
+@runtime_checkable
+class ScoresRows(Protocol):
+    """A scorer that looks at a node and the pods on it only; as `FiltersRows`."""
+
+    def score_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Scores:
+        """What `score` says, of these rows only."""
 
 
 @runtime_checkable

@@ -4,21 +4,19 @@ Filters run in the profile's order over all nodes at once; a node counts under t
 that rejects it, as with kube-scheduler. Every feasible node is scored, at any cluster size.
 Equal totals take turns.
 
-Answers of plugins that declare themselves `static` are kept per pod template until a node
-changes, so that the hundredth pod of a Deployment costs only what the ninety-nine before it
-have changed.
+Pods of one template share what the plugins said (`batches`), so that the hundredth pod of a
+Deployment costs only what the ninety-nine before it have changed.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from motley.lib.clock import SYSTEM, Clock
+from motley.scheduler.batches import Batch, Batches
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import (
     SKIP,
@@ -36,7 +34,6 @@ from motley.scheduler.profiles import Profile
 from motley.scheduler.trial import Trial, scope
 
 _RUNNERS_UP = 3
-_TEMPLATES = 128  # whose static answers are kept; some 150 kB each at 5,000 nodes
 
 
 class Rotation:
@@ -47,14 +44,17 @@ class Rotation:
 
     def pick(self, candidates: npt.NDArray[np.intp]) -> int:
         """One of these rows, which are in ascending order."""
-        position = int(np.searchsorted(candidates, self._last, side="right"))
+        position = int(candidates.searchsorted(self._last, side="right"))
         self._last = int(candidates[position % len(candidates)])
         return self._last
 
 
 @dataclass(slots=True)
 class Evaluation:
-    """All that the plugins said about all nodes, before one is chosen."""
+    """All that the plugins said about all nodes, before one is chosen.
+
+    Scores and total belong to the pod's batch: not to be written to, and true until the next cycle.
+    """
 
     feasible: Mask
     rejected: dict[str, Mask] = field(default_factory=dict)  # by filter, first to reject
@@ -84,8 +84,7 @@ class Cycle:
         self._rotation = rotation or Rotation()
         self._nominations = Nominations(nodes) if nominations is None else nominations
         self._clock = clock
-        self._kept: OrderedDict[int, dict[tuple[str, str], npt.NDArray[Any]]] = OrderedDict()
-        self._kept_generation = -1
+        self._batches = Batches(nodes)
         self._now_at = ("", "")  # plugin and point, to name whoever raises
 
     def schedule(self, pod: PodInfo) -> Decision:
@@ -93,16 +92,16 @@ class Cycle:
         began = self._clock.monotonic()
         with self._nominations.seen_by(pod):
             evaluation = self.evaluate(pod)
-            candidates = np.flatnonzero(evaluation.feasible)
-            if not len(candidates):
+            count = int(np.count_nonzero(evaluation.feasible))
+            if not count:
                 return self._failure(pod, evaluation, began)
-        row, ranking = self._choose(candidates, evaluation)
+        row, ranking = self._choose(evaluation, count)
         return Decision(
             pod=pod.key,
             profile=self.profile.name,
             node=self.nodes.names[row],
             nodes=self.nodes.count,
-            feasible=len(candidates),
+            feasible=count,
             rejections={
                 name: {self._filters_reason(name): int(np.count_nonzero(mask))}
                 for name, mask in evaluation.rejected.items()
@@ -111,17 +110,25 @@ class Cycle:
             took_s=self._clock.monotonic() - began,
         )
 
+    def feasible(self, pod: PodInfo) -> list[str]:
+        """The nodes that all filters accept now, for others to choose from. Raises PluginError."""
+        with self._nominations.seen_by(pod):
+            rows = np.flatnonzero(self.evaluate(pod).feasible)
+        return [self.nodes.names[row] for row in rows.tolist()]
+
     def evaluate(self, pod: PodInfo) -> Evaluation:
         """Run PreFilter, Filter, PreScore, Score and Normalize. Raises PluginError."""
         pod.state.clear()
-        kept = self._memory(pod)
+        batch = self._batches.of(pod)
         try:
-            evaluation = self._filter(pod, kept)
+            evaluation = self._filter(pod, batch)
             if len(self._nominations):
-                self._respect_nominations(pod, evaluation, kept)
+                self._respect_nominations(pod, evaluation, batch)
             # With one feasible node there is nothing to compare.
             if np.count_nonzero(evaluation.feasible) > 1:
-                self._score(pod, evaluation, kept)
+                self._score(pod, evaluation, batch)
+        except PluginError:
+            raise
         except Exception as e:
             raise PluginError(*self._now_at, e) from e
         return evaluation
@@ -133,24 +140,21 @@ class Cycle:
         """
         evaluation = Evaluation(feasible=feasible)
         try:
-            self._score(pod, evaluation, self._memory(pod))
+            self._score(pod, evaluation, self._batches.of(pod))
+        except PluginError:
+            raise
         except Exception as e:
             raise PluginError(*self._now_at, e) from e
         return evaluation
 
-    def _respect_nominations(
-        self,
-        pod: PodInfo,
-        evaluation: Evaluation,
-        kept: dict[tuple[str, str], npt.NDArray[Any]],
-    ) -> None:
+    def _respect_nominations(self, pod: PodInfo, evaluation: Evaluation, batch: Batch) -> None:
         """Room was made for this pod: take it. Affinity must not rest on pods yet to come."""
         if evaluation.feasible.any() and any(
             scope(plugin) == "cluster" and plugin.name not in evaluation.skipped
             for plugin in self.profile.filter
         ):
             with self._nominations.hidden():
-                without = self._filter(pod, kept)
+                without = self._filter(pod, batch)
             for name, rows in without.rejected.items():
                 fresh = rows & evaluation.feasible
                 evaluation.rejected[name] = evaluation.rejected.get(name, fresh) | fresh
@@ -160,7 +164,7 @@ class Cycle:
             evaluation.feasible[:] = False
             evaluation.feasible[row] = True
 
-    def _filter(self, pod: PodInfo, kept: dict[tuple[str, str], npt.NDArray[Any]]) -> Evaluation:
+    def _filter(self, pod: PodInfo, batch: Batch) -> Evaluation:
         nodes = self.nodes
         evaluation = Evaluation(feasible=nodes.live.copy())
         skipped = evaluation.skipped
@@ -184,74 +188,60 @@ class Cycle:
             if name in skipped:
                 continue
             self._now_at = (name, "Filter")
-            mask = kept.get((name, "filter"))
-            if mask is None:
-                mask = plugin.filter(pod, nodes)
-                if getattr(plugin, "static", False):
-                    kept[name, "filter"] = mask
-            rejected = feasible & ~mask
-            if rejected.any():
+            mask = batch.filter(plugin, pod)
+            rejected = feasible > mask  # feasible so far, and not here
+            if np.count_nonzero(rejected):
                 evaluation.rejected[name] = rejected
                 feasible &= mask
-                if not feasible.any():
+                if not np.count_nonzero(feasible):
                     break
         return evaluation
 
-    def _score(
-        self,
-        pod: PodInfo,
-        evaluation: Evaluation,
-        kept: dict[tuple[str, str], npt.NDArray[Any]],
-    ) -> None:
+    def _score(self, pod: PodInfo, evaluation: Evaluation, batch: Batch) -> None:
         nodes, feasible = self.nodes, evaluation.feasible
         skipped: set[str] = set()
         for plugin in self.profile.pre_score:
             self._now_at = (plugin.name, "PreScore")
             if plugin.pre_score(pod, nodes, feasible) is SKIP:
                 skipped.add(plugin.name)
-        total = np.zeros(nodes.size)
+        parts = []
         for plugin, weight in self.profile.score:
             name = plugin.name
             if name in skipped:
                 continue
             self._now_at = (name, "Score")
-            scores = kept.get((name, "score"))
-            if scores is None:
-                scores = plugin.score(pod, nodes)
-                if getattr(plugin, "static", False):
-                    kept[name, "score"] = scores
-            normalize = getattr(plugin, "normalize", None)
-            if normalize is not None:
-                self._now_at = (name, "NormalizeScore")
-                scores = normalize(pod, scores, feasible)
-            if weight != 1:
-                scores = scores * weight
-            evaluation.scores[name] = scores
-            total += scores
-        evaluation.total = total
+            scored = batch.score(plugin, weight, pod, feasible)
+            evaluation.scores[name] = scored.weighted
+            parts.append(scored)
+        evaluation.total = batch.total(parts)
 
-    def _choose(
-        self, candidates: npt.NDArray[np.intp], evaluation: Evaluation
-    ) -> tuple[int, tuple[Ranked, ...]]:
-        if evaluation.total is None:
-            row = int(candidates[0])
+    def _choose(self, evaluation: Evaluation, count: int) -> tuple[int, tuple[Ranked, ...]]:
+        feasible, total = evaluation.feasible, evaluation.total
+        if total is None:
+            row = int(feasible.argmax())
             return row, (Ranked(self.nodes.names[row], 0.0, {}),)
-        totals = evaluation.total[candidates]
-        row = self._rotation.pick(candidates[totals == totals.max()])
-        keep = min(_RUNNERS_UP + 1, len(candidates))
-        best = candidates[np.argpartition(totals, -keep)[-keep:]]
-        order = sorted(
-            (r for r in best.tolist() if r != row), key=lambda r: -self._at(evaluation, r)
-        )
-        ranked = (row, *order[:_RUNNERS_UP])
-        return row, tuple(self._ranked(evaluation, r) for r in ranked)
+        totals = total if count == len(total) else np.where(feasible, total, -np.inf)
+        best = totals.max()
+        if np.isnan(best):
+            raise _not_a_number(evaluation)
+        equals = (totals == best).nonzero()[0]
+        row = self._rotation.pick(equals)
+        others = [r for r in equals[: _RUNNERS_UP + 1].tolist() if r != row][:_RUNNERS_UP]
+        wanted = min(_RUNNERS_UP, count - 1)
+        if len(others) < wanted:
+            totals = totals.copy()
+            totals[[row, *others]] = -np.inf
+            while len(others) < wanted:
+                others.append(int(totals.argmax()))
+                totals[others[-1]] = -np.inf
+        return row, tuple(self._ranked(evaluation, r) for r in (row, *others))
 
     @staticmethod
     def _at(evaluation: Evaluation, row: int) -> float:
-        return float(evaluation.total[row]) if evaluation.total is not None else 0.0
+        return evaluation.total.item(row) if evaluation.total is not None else 0.0
 
     def _ranked(self, evaluation: Evaluation, row: int) -> Ranked:
-        scores = {name: float(values[row]) for name, values in evaluation.scores.items()}
+        scores = {name: values.item(row) for name, values in evaluation.scores.items()}
         return Ranked(self.nodes.names[row], self._at(evaluation, row), scores)
 
     def _failure(self, pod: PodInfo, evaluation: Evaluation, began: float) -> Decision:
@@ -270,16 +260,18 @@ class Cycle:
         )
 
     def _post_filter(self, pod: PodInfo, evaluation: Evaluation) -> Nomination | Reject | None:
-        answer: Nomination | Reject | None = None
+        answer: Reject | None = None
         for plugin in self.profile.post_filter:
             self._now_at = (plugin.name, "PostFilter")
             trial = Trial(self.profile, self.nodes, pod, evaluation.skipped, self._nominations)
             try:
-                answer = plugin.post_filter(pod, self.nodes, evaluation.rejected, trial)
+                said = plugin.post_filter(pod, self.nodes, evaluation.rejected, trial)
             except Exception as e:
                 raise PluginError(*self._now_at, e) from e
-            if isinstance(answer, Nomination):
-                break
+            if isinstance(said, Nomination):
+                return said
+            if said is not None:
+                answer = said if answer is None else answer.and_also(said)
         return answer
 
     def explain(self, pod: PodInfo, evaluation: Evaluation) -> Mapping[str, Mapping[str, int]]:
@@ -308,13 +300,9 @@ class Cycle:
     def _filters_reason(self, name: str) -> str:
         return next((p.reason for p in self.profile.filter if p.name == name), name)
 
-    def _memory(self, pod: PodInfo) -> dict[tuple[str, str], npt.NDArray[Any]]:
-        if self._kept_generation != self.nodes.generation:
-            self._kept.clear()
-            self._kept_generation = self.nodes.generation
-        kept = self._kept.get(pod.template)
-        if kept is None:
-            kept = self._kept[pod.template] = {}
-            if len(self._kept) > _TEMPLATES:
-                self._kept.popitem(last=False)
-        return kept
+
+def _not_a_number(evaluation: Evaluation) -> PluginError:
+    """Whose score it is that makes a total that cannot be compared."""
+    guilty = (n for n, s in evaluation.scores.items() if np.isnan(s[evaluation.feasible]).any())
+    error = ValueError("the score of a feasible node is not a number")
+    return PluginError(next(guilty, "several"), "Score", error)

@@ -6,10 +6,18 @@ only after one of those. A plugin with objects of its own defines events of its 
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from motley.api.views.core import Node
-from motley.api.views.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from motley.api.views.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from motley.scheduler.facts import NodeChange
 from motley.scheduler.podinfo import PodInfo
 
@@ -17,6 +25,8 @@ from motley.scheduler.podinfo import PodInfo
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     """Something that may make an unschedulable pod schedulable."""
+
+    at_once: ClassVar[bool] = False  # also while the pod rests from its last attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +99,15 @@ class PodDeleted(ClusterEvent):
 class ImageMapChanged(ClusterEvent):
     """It is now known, or known otherwise, which platforms some image is built for."""
 
+    at_once: ClassVar[bool] = True  # what only waited for this has not failed
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimChanged(ClusterEvent):
     """A PersistentVolumeClaim is new, or another."""
 
     claim: PersistentVolumeClaim
+    old: PersistentVolumeClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,7 @@ class VolumeChanged(ClusterEvent):
     """A PersistentVolume is new, or another."""
 
     volume: PersistentVolume
+    old: PersistentVolume | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,51 @@ class StorageClassChanged(ClusterEvent):
     """A StorageClass is new, or another."""
 
     storage_class: StorageClass
+    old: StorageClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CSINodeChanged(ClusterEvent):
+    """A node has other storage drivers, or may have more volumes of one."""
+
+    csi_node: CSINode
+    old: CSINode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CSIDriverChanged(ClusterEvent):
+    """A storage driver is new, or wants something else minded."""
+
+    driver: CSIDriver
+    old: CSIDriver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChanged(ClusterEvent):
+    """A driver can make more, or less, than it said before."""
+
+    capacity: CSIStorageCapacity
+    old: CSIStorageCapacity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDetached(ClusterEvent):
+    """A volume is attached to a node no longer."""
+
+    attachment: VolumeAttachment
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChanged(ClusterEvent):
+    """An ElasticQuota is new, gone, or another."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsActivated(ClusterEvent):
+    """What was decided about others concerns these pods: they are tried at once, whoever rejected
+    them and however short their rest was."""
+
+    uids: frozenset[str]
 
 
 Events: TypeAlias = tuple[type[ClusterEvent], ...]

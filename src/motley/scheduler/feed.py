@@ -5,7 +5,7 @@ needs and puts what they bring into its book. What nobody asks for is not read, 
 without volume plugins needs no right to read volumes.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from motley.api import status
@@ -52,6 +52,10 @@ class Feed:
             return False
         self._followed.add(what)
         return True
+
+    def release(self, claims: Iterable[Hashable]) -> None:
+        """Whoever claimed these with `once` has gone."""
+        self._followed.difference_update(claims)
 
     @property
     def has_synced(self) -> bool:

@@ -8,61 +8,79 @@ the form
         images:
           - {name: local-registry:5000/test-nginx:latest-amd64, arch: amd64, os: linux}
 
-and only ever read from memory while scheduling.
+from ImageMap objects (`imagemaps`) and by asking registries (`imagelookup`), and only ever read
+from memory while scheduling.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import yaml
 
+from motley.registry import platforms
+from motley.registry.platforms import Platform, keyword
 from motley.scheduler.podinfo import normalized_image
 
-# Keywords that stand for an architecture wherever they appear in a name …
-_DISTINCT = ("amd64", "arm64", "ppc64le", "s390x", "mips64le", "riscv64")
-# … and those that are also part of ordinary words.
-_WORD = re.compile(r"(?<![a-z0-9])(386|arm)(?:32)?(?:v[5-7])?(?![a-z0-9])")
+__all__ = [
+    "ImageArchitectures",
+    "ImageTable",
+    "Platform",
+    "Variants",
+    "keyword",
+    "load",
+    "parse",
+]
 
 
-class Platform(NamedTuple):
-    """What an image is built for."""
-
-    os: str
-    arch: str
-
-    def __str__(self) -> str:
-        return f"{self.os}/{self.arch}"
+Variants = Mapping[Platform, str]
 
 
 class ImageArchitectures(Protocol):
     """The table, wherever it comes from."""
 
-    def variants(self, image: str) -> Mapping[Platform, str] | None:
+    def variants(self, image: str) -> Variants | None:
         """Platform → image name to run there; None: the image is not known."""
 
 
 class ImageTable:
     """An in-memory table."""
 
-    def __init__(self, images: Mapping[str, Mapping[Platform, str]] | None = None) -> None:
-        self._images = {normalized_image(name): dict(v) for name, v in (images or {}).items()}
+    def __init__(self, images: Mapping[str, Variants] | None = None) -> None:
+        self._images: dict[str, Variants] = {}
+        self._alone: dict[str, Variants] = {}
+        for name, variants in (images or {}).items():
+            self.put(name, variants)
 
-    def variants(self, image: str) -> Mapping[Platform, str] | None:
-        """The variants of a logical image."""
-        return self._images.get(normalized_image(image))
+    def __iter__(self) -> Iterator[tuple[str, Variants]]:
+        return iter(self._images.items())
 
-    def put(self, image: str, variants: Mapping[Platform, str]) -> None:
+    def variants(self, image: str) -> Variants | None:
+        """The variants of a logical image; of a variant itself, the platform it is for."""
+        name = normalized_image(image)
+        return self._images.get(name) or self._alone.get(name)
+
+    def put(self, image: str, variants: Variants) -> None:
         """Make an image known."""
         self._images[normalized_image(image)] = dict(variants)
+        self._alone |= alone(image, variants)
+
+
+def alone(image: str, variants: Variants) -> dict[str, Variants]:
+    """The names that variants have of their own: each is built for what it is listed for."""
+    found: dict[str, dict[Platform, str]] = {}
+    for platform, name in variants.items():
+        if name != image:
+            found.setdefault(normalized_image(name), {})[platform] = name
+    return dict(found)
 
 
 class _Variant(msgspec.Struct):
     name: str
     arch: str
     os: str = "linux"
+    variant: str = ""
 
 
 class _Entry(msgspec.Struct):
@@ -80,28 +98,19 @@ def parse(text: str) -> ImageTable:
         document = msgspec.convert(yaml.load(text, yaml.CSafeLoader) or {}, _File)
     except (yaml.YAMLError, msgspec.ValidationError) as e:
         raise ValueError(f"not an image table: {e}") from e
-    return ImageTable(
-        {
-            entry.name: {Platform(v.os, v.arch): v.name for v in entry.images}
-            for entry in document.entries
-        }
-    )
+    table: dict[str, dict[Platform, str]] = {}
+    for entry in document.entries:
+        if entry.name in table:
+            raise ValueError(f"not an image table: {entry.name} is listed twice")
+        table[entry.name] = {_platform(v): v.name for v in entry.images}
+    return ImageTable(table)
+
+
+def _platform(variant: _Variant) -> Platform:
+    arch, _, generation = variant.arch.partition("/")  # also as `arm/v7`
+    return platforms.normal(variant.os, arch, variant.variant or generation)
 
 
 def load(path: Path) -> ImageTable:
     """The table in a file. Raises OSError, ValueError."""
     return parse(path.read_text())
-
-
-def keyword(image: str) -> str | None:
-    """The architecture an image's name gives away, as in `nginx:1.27-arm64` or `arm64v8/nginx`.
-
-    `arm` and `386` count only as words of their own: `alarm` names no architecture, and a
-    digest is no name.
-    """
-    name = image.lower().partition("@")[0]
-    found = next((arch for arch in _DISTINCT if arch in name), None)
-    if found is None:
-        word = _WORD.search(name)
-        found = word[1] if word else None
-    return found

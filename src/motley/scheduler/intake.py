@@ -72,6 +72,7 @@ class Intake:
             self._pod_placed(old, new)
         elif not is_pending(new):
             self._queue.remove(identity(new))
+            self._scheduler.settled(identity(new))
             self._preempting.gone(identity(new))
         elif new.spec.scheduler_name in self._queue.profiles:
             self._pod_pending(old, new)

@@ -43,6 +43,10 @@ class Nominations:
     def __len__(self) -> int:
         return len(self._nominees)
 
+    def __iter__(self) -> Iterator[PodInfo]:
+        """The pods that wait for a node."""
+        return (nominee.info for nominee in self._nominees.values())
+
     def node_of(self, uid: str) -> str:
         """Where a pod is nominated to run; empty: nowhere."""
         nominee = self._nominees.get(uid)

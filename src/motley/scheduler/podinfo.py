@@ -5,7 +5,7 @@ quantities and tolerations each time would cost more than deciding. Pods of one 
 (a ReplicaSet's, a Job's) differ in name only, so they share one computation.
 
 Invariant: two pods with the same `template` number are indistinguishable to every plugin but
-for their identity and age.
+for their identity, their age and the volumes they name.
 """
 
 from collections import OrderedDict
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from motley.api import quantity
+from motley.api import intree, quantity
 from motley.api.views.base import Key
 from motley.api.views.pod import Container, Pod, ResourceList, Toleration
+from motley.api.views.volume import Volume
 from motley.lib import clock
 from motley.scheduler.podsets import PodGroup, PodTerms
 
@@ -31,6 +32,8 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 ARCHITECTURES_ANNOTATION = "motley.io/architectures"
 # The CPU a pod was written with, kept from before Hicev2 scales it for a node.
 CPU_AS_WRITTEN = "motley.io/cpu-as-written"
+# The images a pod was written with, kept from before Hicev1 made them a platform's.
+IMAGES_AS_WRITTEN = "motley.io/images-as-written"
 ANY_ADDRESS = "0.0.0.0"
 
 Requests = Mapping[str, int]  # cpu in thousandths, everything else in whole units
@@ -56,8 +59,12 @@ class PodInfo:
     scheduler_name: str
     priority: int
     requests: Requests
+    # What counts on a node when nodes are scored, and what is added for the pod itself:
+    # kube-scheduler's scorer does not look at requests of the pod as a whole.
     nonzero_cpu: int
     nonzero_memory: int
+    scored_cpu: int
+    scored_memory: int
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     images: tuple[str, ...]  # one entry per container, init containers included, normalised
@@ -65,6 +72,7 @@ class PodInfo:
     gates: tuple[str, ...]
     group: PodGroup
     terms: PodTerms
+    volumes: tuple[Volume, ...]  # those that may tie it to nodes: claims, and disks to attach
     # What PreFilter and PreScore leave for the later points of the same cycle, by plugin name.
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -84,12 +92,15 @@ def normalized_image(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else name + ":latest"
 
 
-def pod_requests(pod: Pod, defaults: Requests | None = None) -> dict[str, int]:
+def pod_requests(
+    pod: Pod, defaults: Requests | None = None, *, as_a_whole: bool = True
+) -> dict[str, int]:
     """What the pod needs of a node at its hungriest moment.
 
     Containers run together, so they add up; init containers run one after another before
     them, so each counts alone, on top of the sidecars (restartable init containers) started
     before it. Overhead comes on top. `defaults` stand in for requests a container leaves out.
+    Requests of the pod as a whole replace what they name, unless `as_a_whole` is False.
     """
     running: dict[str, int] = {}
     for container in pod.spec.containers:
@@ -107,7 +118,7 @@ def pod_requests(pod: Pod, defaults: Requests | None = None) -> dict[str, int]:
             _add(moment, wanted)
             _maximum(peak, moment)
     _maximum(running, peak)
-    if pod.spec.resources is not None:  # pod-level requests replace what they name
+    if pod.spec.resources is not None and as_a_whole:
         running.update(_requests(pod.spec.resources.requests, pod.spec.resources.limits))
     _add(running, {name: amount(name, q) for name, q in pod.spec.overhead.items()})
     return running
@@ -142,9 +153,18 @@ def _maximum(total: dict[str, int], other: Requests) -> None:
 _NONZERO = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
+def _defaults(pod: Pod, requests: Requests) -> Requests:
+    """For what the pod does not ask as a whole: then a container may do without."""
+    if pod.spec.resources is None or not (pod.spec.resources.requests or pod.spec.resources.limits):
+        return _NONZERO
+    return {name: value for name, value in _NONZERO.items() if name not in requests}
+
+
 def _compute(pod: Pod, template: int) -> PodInfo:
     spec = pod.spec
-    nonzero = pod_requests(pod, _NONZERO)
+    requests = pod_requests(pod)
+    nonzero = pod_requests(pod, _defaults(pod, requests))
+    scored = pod_requests(pod, _NONZERO, as_a_whole=False)
     annotation = pod.metadata.annotations.get(ARCHITECTURES_ANNOTATION, "")
     containers = [*spec.containers, *spec.init_containers]
     sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
@@ -156,25 +176,44 @@ def _compute(pod: Pod, template: int) -> PodInfo:
         template=template,
         scheduler_name=spec.scheduler_name,
         priority=spec.priority or 0,
-        requests={name: value for name, value in pod_requests(pod).items() if value},
+        requests={name: value for name, value in requests.items() if value},
         nonzero_cpu=nonzero.get(CPU, 0),
         nonzero_memory=nonzero.get(MEMORY, 0),
+        scored_cpu=scored.get(CPU, 0),
+        scored_memory=scored.get(MEMORY, 0),
         tolerations=tuple(spec.tolerations),
-        host_ports=_host_ports([*spec.containers, *sidecars]),
+        host_ports=_host_ports([*spec.containers, *sidecars], spec.host_network),
         images=tuple(normalized_image(container.image) for container in containers),
         architectures=tuple(a.strip() for a in annotation.split(",") if a.strip()),
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         group=PodGroup.of(pod),
         terms=PodTerms.of(pod),
+        volumes=(),
     )
 
 
-def _host_ports(containers: list[Container]) -> tuple[HostPort, ...]:
+def _attachable(pod: Pod) -> tuple[Volume, ...]:
     return tuple(
-        HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        v
+        for v in pod.spec.volumes
+        if v.projected is None
+        and (
+            v.persistent_volume_claim is not None
+            or v.ephemeral is not None
+            or v.iscsi is not None
+            or v.rbd is not None
+            or intree.plugin_of(v)
+        )
+    )
+
+
+def _host_ports(containers: list[Container], is_on_host: bool) -> tuple[HostPort, ...]:
+    # In the node's own network a container's port is the node's; the API server fills it in.
+    return tuple(
+        HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
         for container in containers
         for port in container.ports
-        if port.host_port > 0
+        if (number := port.host_port or (port.container_port if is_on_host else 0)) > 0
     )
 
 
@@ -205,11 +244,13 @@ class PodInfos:
             key=pod.key,
             uid=identity(pod),
             created=clock.parse_rfc3339(stamp) if stamp else 0.0,
+            volumes=_attachable(pod) if pod.spec.volumes else (),
             state={},
         )
 
     def _signature(self, pod: Pod) -> bytes:
-        # Only what plugins look at: volumes carry random names, environments are irrelevant.
+        # Only what plugins look at again and again: volumes carry names of their own, and what
+        # is kept of a template has nothing to do with them.
         spec, meta = pod.spec, pod.metadata
         owner = meta.controller() if meta.owner_references else None
         return self._encode(
@@ -220,8 +261,10 @@ class PodInfos:
                 (owner.api_version, owner.kind, owner.name) if owner else None,
                 meta.annotations.get(ARCHITECTURES_ANNOTATION),
                 meta.annotations.get(CPU_AS_WRITTEN),
+                meta.annotations.get(IMAGES_AS_WRITTEN),
                 [(c.image, c.resources, c.ports) for c in spec.containers],
                 [(c.image, c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
+                [c.image for c in spec.ephemeral_containers],
                 spec.scheduler_name,
                 spec.priority,
                 spec.node_selector,

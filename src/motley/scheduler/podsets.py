@@ -13,13 +13,14 @@ once.
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from motley.api.selectors import Requirement, Selector, SelectorError
 from motley.api.views.pod import Pod, PodAffinity, PodAffinityTerm
+from motley.scheduler.domains import Domains, Sums
 from motley.scheduler.sparse import SparseColumn
 
 Counts = npt.NDArray[np.float64]
@@ -146,62 +147,103 @@ def with_own_labels(pod: Pod, operator: str, keys: Iterable[str]) -> list[Requir
     return [Requirement(key, operator, (labels[key],)) for key in sorted(keys) if key in labels]
 
 
-@dataclass(slots=True, eq=False)
-class _Tally:
-    pods: PodSet
-    counts: Counts
+_Kind: TypeAlias = tuple[PodGroup, int]  # pods of a group and a priority
+
+
+class Tally:
+    """How many pods of a set there are, by row. Changed by `Tallies` only."""
+
+    __slots__ = ("_counts", "_sums", "pods")
+
+    def __init__(self, pods: PodSet, size: int) -> None:
+        self.pods = pods
+        self._counts: Counts = np.zeros(size)
+        self._sums = Sums()
+
+    def add(self, row: int, sign: int) -> None:
+        """A pod of the set came to a row (1) or left it (-1)."""
+        if row >= len(self._counts):
+            self._counts = _grown(self._counts, row + 1)
+        self._counts[row] += sign
+        self._sums.add(row, sign)
+
+    def add_all(self, rows: Mapping[int, int]) -> None:
+        """What was there before the tally was made."""
+        _add(self._counts, rows)
+
+    def dense(self, size: int) -> Counts:
+        """By row. Not to be written to."""
+        if len(self._counts) < size:
+            self._counts = _grown(self._counts, size)
+        return self._counts[:size]
+
+    def by_domain(self, domains: Domains, size: int) -> Counts:
+        """By domain. Not to be written to."""
+        return self._sums.of(domains, self.dense(size))
 
 
 class Tallies:
     """Counts of pods per node, by set."""
 
     def __init__(self) -> None:
-        self._groups: dict[PodGroup, dict[int, int]] = {}
-        self._tallies: OrderedDict[PodSet, _Tally] = OrderedDict()
-        self._holding: dict[PodGroup, list[_Tally]] = {}
+        self._groups: dict[_Kind, dict[int, int]] = {}
+        self._tallies: OrderedDict[PodSet, Tally] = OrderedDict()
+        self._holding: dict[_Kind, list[Tally]] = {}
 
-    def count(self, group: PodGroup, row: int, sign: int) -> None:
+    def count(self, group: PodGroup, priority: int, row: int, sign: int) -> None:
         """A pod of the group came to a row (1) or left it (-1)."""
-        rows = self._groups.get(group)
+        kind = (group, priority)
+        rows = self._groups.get(kind)
         if rows is None:
-            rows = self._groups[group] = {}
-            self._holding[group] = [t for t in self._tallies.values() if t.pods.holds(group)]
-        for tally in self._holding[group]:
-            if row >= len(tally.counts):
-                tally.counts = _grown(tally.counts, row + 1)
-            tally.counts[row] += sign
+            rows = self._groups[kind] = {}
+            self._holding[kind] = [t for t in self._tallies.values() if t.pods.holds(group)]
+        for tally in self._holding[kind]:
+            tally.add(row, sign)
         left = rows.get(row, 0) + sign
         if left:
             rows[row] = left
             return
         del rows[row]
         if not rows:
-            del self._groups[group], self._holding[group]
+            del self._groups[kind], self._holding[kind]
 
     def of(self, pods: PodSet, size: int) -> Counts:
         """By row: how many pods of the set are there. Not to be written to."""
+        return self.tally(pods, size).dense(size)
+
+    def tally(self, pods: PodSet, size: int) -> Tally:
+        """The count of a set, to be looked at now and not kept."""
         tally = self._tallies.get(pods)
         if tally is None:
-            tally = self._made(pods, size)
-        else:
-            self._tallies.move_to_end(pods)
-        if len(tally.counts) < size:
-            tally.counts = _grown(tally.counts, size)
-        return tally.counts[:size]
+            return self._made(pods, size)
+        self._tallies.move_to_end(pods)
+        return tally
 
-    def _made(self, pods: PodSet, size: int) -> _Tally:
-        tally = self._tallies[pods] = _Tally(pods, np.zeros(size))
-        for group, rows in self._groups.items():
-            if pods.holds(group):
-                self._holding[group].append(tally)
-                where = np.fromiter(rows.keys(), np.intp, len(rows))
-                tally.counts[where] += np.fromiter(rows.values(), np.float64, len(rows))
+    def below(self, pods: PodSet, priority: int, size: int) -> Counts:
+        """The same, of the pods below a priority only. Made anew each time, for preemption."""
+        counts = np.zeros(size)
+        for (group, theirs), rows in self._groups.items():
+            if theirs < priority and pods.holds(group):
+                _add(counts, rows)
+        return counts
+
+    def _made(self, pods: PodSet, size: int) -> Tally:
+        tally = self._tallies[pods] = Tally(pods, size)
+        for kind, rows in self._groups.items():
+            if pods.holds(kind[0]):
+                self._holding[kind].append(tally)
+                tally.add_all(rows)
         if len(self._tallies) > _SETS_KEPT:
             _, old = self._tallies.popitem(last=False)
             for holding in self._holding.values():
                 if old in holding:
                     holding.remove(old)
         return tally
+
+
+def _add(counts: Counts, rows: Mapping[int, int]) -> None:
+    where = np.fromiter(rows.keys(), np.intp, len(rows))
+    counts[where] += np.fromiter(rows.values(), np.float64, len(rows))
 
 
 def _grown(counts: Counts, size: int) -> Counts:
@@ -222,15 +264,36 @@ class StandingTerms:
     away: dict[Term, SparseColumn[np.float64]] = field(default_factory=dict)
     preferred: dict[tuple[Term, int], SparseColumn[np.float64]] = field(default_factory=dict)
     version: int = 0
+    # As `away`, by priority too: what goes with the pods that preemption would end.
+    _away_by_priority: dict[tuple[Term, int], dict[int, int]] = field(default_factory=dict)
 
-    def count(self, terms: PodTerms, row: int, sign: int) -> None:
+    def count(self, terms: PodTerms, priority: int, row: int, sign: int) -> None:
         """A pod with these terms came to a row (1) or left it (-1)."""
         for term in terms.near:
             self._count(self.near, term, row, sign)
         for term in terms.away:
             self._count(self.away, term, row, sign)
+            self._rank(term, priority, row, sign)
         for weighted in terms.preferred:
             self._count(self.preferred, weighted, row, sign)
+
+    def away_below(self, term: Term, priority: int, size: int) -> Counts:
+        """By row: how many pods below a priority have this term to be away from others."""
+        counts = np.zeros(size)
+        for (theirs, level), rows in self._away_by_priority.items():
+            if level < priority and theirs == term:
+                _add(counts, rows)
+        return counts
+
+    def _rank(self, term: Term, priority: int, row: int, sign: int) -> None:
+        rows = self._away_by_priority.setdefault((term, priority), {})
+        left = rows.get(row, 0) + sign
+        if left:
+            rows[row] = left
+            return
+        del rows[row]
+        if not rows:
+            del self._away_by_priority[term, priority]
 
     def _count(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 from motley.api import status
 from motley.api.views.pod import Pod
 from motley.client.events import Recorder
-from motley.client.rest import Client
+from motley.client.together import Writes
 from motley.lib import clock as clocks
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
@@ -28,7 +28,7 @@ from motley.scheduler.queue import Queue
 
 log = journal.get(__name__)
 
-_WORKERS = 8
+_WORKERS = 32  # pods that room is being made for at once
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Preempting:
 
     def __init__(
         self,
-        client: Client,
+        client: Writes,
         handle: Handle,
         queue: Queue,
         recorders: Mapping[str, Recorder],
@@ -64,6 +64,9 @@ class Preempting:
         self._happened = happened
         self._as_placed = as_placed
         self._orders: dict[str, _Order] = {}  # by the pod's uid: at most one per pending pod
+        self._left: dict[str, set[str]] = {}  # pod → its victims that are still there
+        self._for: dict[str, str] = {}  # victim → the pod it makes room for
+        queue.is_held = self._nominations.preempting.__contains__
         self._work = asyncio.Event()
 
     # -- nominations ------------------------------------------------------------------------
@@ -93,6 +96,7 @@ class Preempting:
 
     def assumed(self, pod: PodInfo) -> None:
         """The pod itself is counted now."""
+        self._left.pop(pod.uid, None)
         self._nominations.drop(pod.uid)
 
     def failed(self, pod: PodInfo, current: Pod | None) -> None:
@@ -102,6 +106,10 @@ class Preempting:
 
     def gone(self, uid: str) -> None:
         """The pod waits no longer, or not there: others may have the place."""
+        self._left.pop(uid, None)
+        if (preemptor := self._for.pop(uid, None)) is not None:
+            self._left.get(preemptor, set()).discard(uid)
+            self._make_haste(preemptor)
         nominee = self._nominations.drop(uid)
         if nominee is not None:
             self._happened(events.PodDeleted(nominee.info, nominee.node))
@@ -115,10 +123,18 @@ class Preempting:
         self._nominations.set(pod, node, self._as_placed(pod, node))
         victims = tuple(v for v in nomination.victims if not v.pod.metadata.deletion_timestamp)
         log.info("preempting", pod=pod.key, node=node, victims=len(victims))
+        self._left[pod.uid] = {victim.uid for victim in nomination.victims}
+        self._for.update((victim.uid, pod.uid) for victim in nomination.victims)
         if victims or displaced:
             self._nominations.preempting.add(pod.uid)
             self._orders[pod.uid] = _Order(pod, node, victims, displaced)
             self._work.set()
+
+    def _make_haste(self, uid: str) -> None:
+        """When all its victims are gone, there is room for the pod: it is tried at once."""
+        if self._left.get(uid) == set() and uid not in self._nominations.preempting:
+            del self._left[uid]
+            self._happened(events.PodsActivated(frozenset({uid})))
 
     # -- victims ----------------------------------------------------------------------------
 
@@ -138,17 +154,21 @@ class Preempting:
             order = self._orders.pop(uid)
             try:
                 await self._carry_out(order)
-            except (status.ApiError, OSError, TimeoutError) as error:
-                log.warning("preemption failed", pod=order.preemptor.key, error=f"{error!r}")
+            except* (status.ApiError, OSError, TimeoutError) as errors:
+                log.warning("preemption failed", pod=order.preemptor.key, error=f"{errors!r}")
+                self._left.pop(uid, None)
                 self._queue.activate(uid)
             finally:
                 self._nominations.preempting.discard(uid)
+            self._queue.release(uid)
+            self._make_haste(uid)
 
     async def _carry_out(self, order: _Order) -> None:
         for other in order.displaced:
             await self._patch_status(other, {"nominatedNodeName": None})
-        for victim in order.victims:
-            await self._end(order, victim)
+        async with asyncio.TaskGroup() as group:
+            for victim in order.victims:
+                group.create_task(self._end(order, victim))
 
     async def _end(self, order: _Order, victim: PodInfo) -> None:
         preemptor = order.preemptor

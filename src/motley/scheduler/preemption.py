@@ -5,9 +5,10 @@
     the most promising       pods taken out, then put back one by one, most important first,
                              wherever the pod still fits: who cannot come back is a victim
 
-Many nodes are tried out in one go: a step puts one pod back on each of them and asks once. At first
-only sums of requests are looked at, which is cheap; where other filters have a say, all of
-them are asked again about the nodes that look best, one by one if a filter looks beyond a node.
+Many nodes are tried out in one go: a step puts one pod back on each of them and asks once. That
+is done without touching the columns (`lineup`) as far as filters can tell what would be. Where
+one has a say that cannot, pods are really taken out, and all filters are asked about the nodes
+that look best, one by one if a filter looks beyond a node.
 
 Invariant: whatever happens, the columns are afterwards as they were.
 """
@@ -26,13 +27,14 @@ from motley.api.views.pod import Pod
 from motley.lib import clock
 from motley.scheduler.budgets import Budgets
 from motley.scheduler.columns import PODS_ROW, Columns, Mask, PlacedPod
+from motley.scheduler.lineup import Gone, Lineup, Lower
 from motley.scheduler.nominations import is_stand_in
 from motley.scheduler.podinfo import PodInfo
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
-_FIRST_LOOK = 16  # nodes looked at together at first; each further round takes twice as many
+_FIRST_LOOK = 16  # nodes looked at together at first; then as many as are enough, or twice as many
 _OFFSET = 1 << 31  # makes every priority positive, so that fewer victims weigh less
 _NEVER = float("inf")
 
@@ -71,6 +73,19 @@ class Trial(Protocol):
     def explain_room(self, rows: Mask) -> Counter[str]:
         """Why `has_room` says no for these rows, counted."""
 
+    @property
+    def in_columns(self) -> bool:
+        """Can all filters tell in columns what pods' leaving would do?"""
+
+    def ask_vacated(self, gone: Gone) -> tuple[Mask, dict[str, Mask]]:
+        """The filters that can tell in columns, as if pods had left, each row its own.
+
+        Sums of requests are looked at as they are.
+        """
+
+    def explain_vacated(self, rejected: Mapping[str, Mask], gone: Gone) -> Counter[str]:
+        """Reasons with counts, right after `ask_vacated`."""
+
     def ask(self) -> tuple[Mask, dict[str, Mask]]:
         """All filters: where the pod fits, and who rejects it elsewhere."""
 
@@ -96,15 +111,13 @@ class Candidate:
     def _rank(self) -> Rank:
         if not self.victims:
             return (0, -_OFFSET, 0, 0, -_NEVER)
-        priorities = [victim.info.priority for victim in self.victims]
-        highest = priorities[0]
-        started = min(
-            started_at(victim.info.pod)
-            for victim in self.victims
-            if victim.info.priority == highest
-        )
-        total = sum(priority + _OFFSET for priority in priorities)
-        return (self.violations, highest, total, len(priorities), -started)
+        highest, total, started = self.victims[0].info.priority, 0, _NEVER
+        for victim in self.victims:
+            priority = victim.info.priority
+            total += priority + _OFFSET
+            if priority == highest:
+                started = min(started, started_at(victim.info.pod))
+        return (self.violations, highest, total, len(self.victims), -started)
 
 
 def started_at(pod: Pod) -> float:
@@ -118,7 +131,11 @@ _parsed = lru_cache(maxsize=65536)(clock.parse_rfc3339)
 
 def by_importance(placed: Iterable[PlacedPod]) -> list[PlacedPod]:
     """Higher priority first, then who has run longer."""
-    return sorted(placed, key=lambda p: (-p.info.priority, started_at(p.info.pod)))
+    return sorted(placed, key=_unimportance)
+
+
+def _unimportance(placed: PlacedPod) -> tuple[int, float]:
+    return -placed.info.priority, started_at(placed.info.pod)
 
 
 @dataclass(slots=True)
@@ -144,6 +161,7 @@ def search(trial: Trial, potential: Mask, budgets: Budgets, *, enough: int) -> S
     found = Search()
     if not potential.any():
         return found  # perhaps not all plugins have even seen the pod
+    potential = _inhabited(trial, potential, found.reasons)
     unsuited = trial.unsuited(potential)
     found.reasons.update(trial.explain(unsuited))
     for mask in unsuited.values():
@@ -155,13 +173,23 @@ def search(trial: Trial, potential: Mask, budgets: Budgets, *, enough: int) -> S
         if best is not None and _settled(best, float(bounds[position]), position >= enough):
             break
         span = slice(position, position + size)
-        victims = _by_requests(trial, rows[span].tolist(), bounds[span].tolist(), budgets)
-        if trial.is_simple:
+        victims = _line_up(trial, rows[span].tolist(), bounds[span].tolist(), budgets, found)
+        if trial.in_columns:
             found.candidates += [candidate for candidate in victims.values() if candidate.victims]
         else:
             _verify(trial, victims, budgets, found)
-        position, size = position + size, max(min(size * 2, enough - position - size), _FIRST_LOOK)
+        position, size = position + size, max(enough - position - size, 2 * size)
     return found
+
+
+def _inhabited(trial: Trial, potential: Mask, reasons: Counter[str]) -> Mask:
+    """Rows with anybody less important; of the others no filter is asked, as in Kubernetes."""
+    nodes = trial.nodes
+    inhabited: Mask = potential & (nodes.ranks.pods_below(trial.pod.priority, nodes.size) > 0)
+    barren = int(np.count_nonzero(potential & ~inhabited))
+    if barren:
+        reasons[NO_VICTIMS] += barren
+    return inhabited
 
 
 def _settled(best: Candidate, bound: float, is_enough: bool) -> bool:
@@ -189,11 +217,7 @@ def _promising(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     """Rows with room enough below the pod's priority, and the highest priority that must go."""
     nodes, priority = trial.nodes, trial.pod.priority
-    inhabited = nodes.ranks.pods_below(priority, nodes.size) > 0
-    barren = int(np.count_nonzero(potential & ~inhabited))
-    if barren:
-        reasons[NO_VICTIMS] += barren
-    left = potential & inhabited
+    left = potential.copy()
     bounds, number = np.full(nodes.size, _NEVER), np.zeros(nodes.size)
     with nodes.what_if() as requested:
         for level, amounts in nodes.ranks.below(priority):
@@ -206,9 +230,25 @@ def _promising(
             left &= ~roomy
         if left.any():
             reasons.update(trial.explain_room(left))
+    if not trial.is_simple:
+        bounds[_in_vain(trial, bounds < _NEVER, reasons)] = _NEVER
     rows = np.flatnonzero(bounds < _NEVER)
     rows = rows[np.lexsort((number[rows], bounds[rows]))]
     return rows, bounds[rows]
+
+
+def _in_vain(trial: Trial, roomy: Mask, reasons: Counter[str]) -> Mask:
+    """Of the rows with room enough, those that are rejected even without anybody less important."""
+    nodes, priority = trial.nodes, trial.pod.priority
+    lower = Lower(nodes, priority)
+    with nodes.what_if() as requested:
+        for _, amounts in nodes.ranks.below(priority):
+            requested[: amounts.shape[0], : amounts.shape[1]] -= amounts
+        fits, rejected = trial.ask_vacated(lower)
+        lost: Mask = roomy > fits
+        refused = {name: mask & lost for name, mask in rejected.items()}
+        reasons.update(trial.explain_vacated(refused, lower))
+    return lost
 
 
 def _how_many(trial: Trial, amounts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -231,32 +271,39 @@ def _lower(trial: Trial, row: int, bound: float = _NEVER) -> list[PlacedPod]:
     """The pods on a node that might have to go, up to a priority, most important first."""
     nodes, priority = trial.nodes, trial.pod.priority
     return by_importance(
-        placed
-        for uid, placed in nodes.pods_on(nodes.names[row]).items()
-        if placed.info.priority < priority
-        and placed.info.priority <= bound
-        and not is_stand_in(uid)
+        [
+            placed
+            for uid, placed in nodes.pods_on(nodes.names[row]).items()
+            if placed.info.priority < priority
+            and placed.info.priority <= bound
+            and not is_stand_in(uid)
+        ]
     )
 
 
-def _by_requests(
-    trial: Trial, rows: Sequence[int], bounds: Sequence[float], budgets: Budgets
+def _line_up(
+    trial: Trial, rows: Sequence[int], bounds: Sequence[float], budgets: Budgets, found: Search
 ) -> dict[int, Candidate]:
-    """The victims as far as sums of requests decide, on all these nodes together."""
+    """The victims on all these nodes together, as far as can be told in columns."""
     tried: dict[int, list[tuple[PlacedPod, bool]]] = {}
     for row, bound in zip(rows, bounds, strict=True):
-        order = _in_order(_lower(trial, row, _NEVER if budgets else bound), budgets)
+        # Where only requests count, whoever is above the bound comes back in any case.
+        limit = bound if trial.is_simple else _NEVER
+        order = _in_order(_lower(trial, row, _NEVER if budgets else limit), budgets)
         if budgets and not any(violates for _, violates in order):
-            # Whoever is above the bound comes back in any case.
-            order = [entry for entry in order if entry[0].info.priority <= bound]
+            order = [entry for entry in order if entry[0].info.priority <= limit]
         tried[row] = order
-    with trial.nodes.what_if() as requested:
-        absent = _Deductions(trial.nodes, requested)
-        for order in tried.values():
-            for placed, _ in order:
-                absent.take(placed)
-        victims = _reprieve(trial.has_room, tried, absent)
-    return _candidates(trial.nodes, tried, victims)
+    nodes = trial.nodes
+    with nodes.what_if() as requested:
+        lineup = Lineup(nodes, tried, requested)
+        fits, rejected = trial.ask_vacated(lineup)
+        here = np.zeros(nodes.size, np.bool_)
+        here[lineup.rows] = True
+        refused = {name: mask & here for name, mask in rejected.items()}
+        found.reasons.update(trial.explain_vacated(refused, lineup))
+        victims = lineup.reprieve(lambda: trial.ask_vacated(lineup)[0])
+    possible = {row: order for row, order in tried.items() if fits[row]}
+    return _candidates(nodes, possible, victims, budgets)
 
 
 def _try_out(trial: Trial, rows: Sequence[int], budgets: Budgets, found: Search) -> None:
@@ -273,7 +320,7 @@ def _try_out(trial: Trial, rows: Sequence[int], budgets: Budgets, found: Search)
         found.reasons.update(trial.explain({name: mask & here for name, mask in rejected.items()}))
         tried = {row: _in_order(lower[row], budgets) for row in rows if fits[row]}
         victims = _reprieve(lambda: trial.ask()[0], tried, absent)
-    made = _candidates(nodes, tried, victims)
+    made = _candidates(nodes, tried, victims, budgets)
     found.tried_out += len(rows)
     found.candidates += [candidate for candidate in made.values() if candidate.victims]
 
@@ -282,7 +329,10 @@ def _candidates(
     nodes: Columns,
     tried: Mapping[int, list[tuple[PlacedPod, bool]]],
     victims: Mapping[int, list[PlacedPod]],
+    budgets: Budgets,
 ) -> dict[int, Candidate]:
+    if not budgets:  # then they are in order of importance already
+        return {row: Candidate(nodes.names[row], tuple(victims[row]), 0) for row in tried}
     made: dict[int, Candidate] = {}
     for row, order in tried.items():
         chosen = {placed.info.uid for placed in victims[row]}
@@ -302,7 +352,7 @@ def _in_order(pods: list[PlacedPod], budgets: Budgets) -> list[tuple[PlacedPod, 
 def _reprieve(
     fitting: Callable[[], Mask],
     tried: Mapping[int, list[tuple[PlacedPod, bool]]],
-    absent: "_Absences | _Deductions",
+    absent: "_Absences",
 ) -> dict[int, list[PlacedPod]]:
     """Step by step one pod comes back on each node; who leaves no room again is a victim."""
     victims: dict[int, list[PlacedPod]] = {row: [] for row in tried}
@@ -339,28 +389,6 @@ class _Absences:
         """Put everybody back."""
         for placed in list(self._taken.values()):
             self.put_back(placed)
-
-
-class _Deductions:
-    """The same for sums of requests only, which is much cheaper."""
-
-    def __init__(self, nodes: Columns, requested: npt.NDArray[np.float64]) -> None:
-        self._nodes = nodes
-        self._requested = requested
-
-    def take(self, placed: PlacedPod) -> None:
-        """Deduct what the pod requests."""
-        self._add(placed, -1)
-
-    def put_back(self, placed: PlacedPod) -> None:
-        """Add it again."""
-        self._add(placed, 1)
-
-    def _add(self, placed: PlacedPod, sign: int) -> None:
-        row = self._nodes.rows[placed.node]
-        self._requested[PODS_ROW, row] += sign
-        for name, value in placed.info.requests.items():
-            self._requested[self._nodes.resources.find(name) - 1, row] += sign * value
 
 
 @contextmanager

@@ -6,16 +6,21 @@ from the default plugins. Whatever the file says that means nothing here is an e
 it, never silently ignored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import yaml
 
-from motley.scheduler import durations
+from motley.lib import durations
+from motley.scheduler import extenders, legacy
 from motley.scheduler.contract import POINTS, CountsByNode, Handle
+from motley.scheduler.extenders import ExtenderConfig
+from motley.scheduler.opinions import NAME as EXTENDER
+from motley.scheduler.opinions import Extenders
 from motley.scheduler.plugins.registry import PLUGINS, Registry
+from motley.scheduler.userplugins import PluginSource
 
 GROUP = "kubescheduler.config.k8s.io"
 VERSIONS = ("v1beta1", "v1beta2", "v1beta3", "v1")
@@ -26,14 +31,17 @@ DEFAULT_SCHEDULER = "default-scheduler"
 DEFAULT_PLUGINS: Mapping[str, int] = {
     "SchedulingGates": 0,
     "PrioritySort": 0,
-    "NodeUnschedulable": 0,
     "NodeName": 0,
+    "NodeUnschedulable": 0,
     "TaintToleration": 3,
     "NodeAffinity": 2,
     "Hicev1": 0,
     "NodePorts": 0,
     "NodeResourcesFit": 1,
+    "VolumeRestrictions": 0,
+    "NodeVolumeLimits": 0,
     "VolumeBinding": 0,
+    "VolumeZone": 0,
     "PodTopologySpread": 2,
     "InterPodAffinity": 2,
     "DefaultPreemption": 0,
@@ -46,13 +54,14 @@ DEFAULT_PLUGINS: Mapping[str, int] = {
 # here to disable.
 FOREIGN_PLUGINS = frozenset(
     {
-        "AzureDiskLimits", "CinderLimits", "DynamicResources", "EBSLimits",
-        "GCEPDLimits", "NodeLabel", "NodePreferAvoidPods",
-        "NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "NodeVolumeLimits",
-        "RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity",
-        "VolumeRestrictions", "VolumeZone",
+        "DynamicResources",
+        "NodeDeclaredFeatures",
+        "NodeLabel",
+        "NodePreferAvoidPods",
+        "ServiceAffinity",
+        *legacy.ALIASES,
     }
-)  # fmt: skip
+)
 
 # Scorers of v1beta1 that live on in another plugin: who disables the one means the other.
 _SUCCESSORS = {"NodeResourcesLeastAllocated": "NodeResourcesFit"}
@@ -132,7 +141,29 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     pod_max_backoff_seconds: int = 10
     delay_cache_until_active: bool = False
     profiles: list[_Profile] = msgspec.field(default_factory=list)
-    extenders: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    extenders: list[ExtenderConfig] = msgspec.field(default_factory=list)
+    plugin_sources: list[PluginSource] = msgspec.field(default_factory=list)  # Motley's own field
+
+    def __post_init__(self) -> None:
+        extenders.validate(self.extenders)
+        if self.parallelism <= 0:
+            raise ValueError("parallelism must be greater than 0")
+        if self.pod_initial_backoff_seconds <= 0:
+            raise ValueError("podInitialBackoffSeconds must be greater than 0")
+        if not 0 <= (self.percentage_of_nodes_to_score or 0) <= 100:
+            raise ValueError("percentageOfNodesToScore is not between 0 and 100")
+        if self.pod_max_backoff_seconds < self.pod_initial_backoff_seconds:
+            raise ValueError("podMaxBackoffSeconds must not be less than podInitialBackoffSeconds")
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Every plugin that a profile mentions."""
+        return frozenset(
+            plugin.name
+            for profile in self.profiles
+            for plugins in profile.plugins.values()
+            for plugin in plugins.enabled
+        ) | {config.name for profile in self.profiles for config in profile.plugin_config}
 
 
 @dataclass
@@ -186,26 +217,47 @@ def parse(text: str) -> Configuration:
         known = ", ".join(f"{GROUP}/{v}" for v in VERSIONS)
         raise ConfigError(f"apiVersion is {document.get('apiVersion')!r}, not one of {known}")
     try:
-        configuration = msgspec.convert(document, Configuration)
+        configuration = msgspec.convert(_stated(document), Configuration)
     except msgspec.ValidationError as e:
         raise ConfigError(str(e)) from e
-    if configuration.extenders:
-        raise ConfigError("extenders are not supported")
+    written = msgspec.to_builtins(configuration.profiles)
+    configuration.profiles = msgspec.convert(legacy.modernized(written), list[_Profile])
     return configuration
 
 
+def _stated(value: Any) -> Any:
+    """Without nulls: as in Kubernetes, a null is a field left out."""
+    if isinstance(value, dict):
+        return {name: _stated(member) for name, member in value.items() if member is not None}
+    return [_stated(item) for item in value] if isinstance(value, list) else value
+
+
 def build(
-    configuration: Configuration, handle: Handle, registry: Registry = PLUGINS
+    configuration: Configuration,
+    handle: Handle,
+    registry: Registry = PLUGINS,
+    before: Mapping[str, Profile] | None = None,
 ) -> dict[str, Profile]:
-    """The profiles by `schedulerName`. Raises ConfigError."""
+    """The profiles by `schedulerName`. Raises ConfigError.
+
+    `before`: the same profiles with another registry; plugins that have not changed stay, with
+    all they know.
+    """
     profiles: dict[str, Profile] = {}
+    by_extenders = extenders.ignored_resources(configuration.extenders)
     for written in configuration.profiles or [_Profile()]:
         if written.scheduler_name in profiles:
             raise ConfigError(f"profile {written.scheduler_name!r} is there twice")
+        old = (before or {}).get(written.scheduler_name, Profile("")).plugins
         try:
-            profiles[written.scheduler_name] = _build(written, handle, registry)
+            profile = _build(written, handle, registry, by_extenders, old)
+            if configuration.extenders:
+                _extend(profile, old.get(EXTENDER) or Extenders(configuration.extenders))
         except ConfigError as e:
             raise ConfigError(f"profile {written.scheduler_name!r}: {e}") from e
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"extenders: {e}") from e
+        profiles[written.scheduler_name] = profile
     sorts = {p.queue_sort[0].name for p in profiles.values()}
     if len(sorts) > 1:
         raise ConfigError(f"profiles must share one queueSort plugin, not {sorted(sorts)}")
@@ -217,9 +269,27 @@ def default(handle: Handle) -> dict[str, Profile]:
     return build(Configuration(), handle)
 
 
-def _build(written: _Profile, handle: Handle, registry: Registry) -> Profile:
-    for point in written.plugins:
-        if point != "multiPoint" and point not in POINTS:
+def _extend(profile: Profile, plugin: Extenders) -> None:
+    """Extenders come after all filters, and before all binders."""
+    profile.plugins = {**profile.plugins, EXTENDER: plugin}
+    profile.pre_filter.append(plugin)
+    profile.filter.append(plugin)
+    profile.pre_score.append(plugin)
+    profile.score.append((plugin, 1))
+    profile.bind.insert(0, plugin)
+
+
+def _build(
+    written: _Profile,
+    handle: Handle,
+    registry: Registry,
+    by_extenders: Sequence[str],
+    old: Mapping[str, Any],
+) -> Profile:
+    for point, plugins in written.plugins.items():
+        # kube-scheduler writes out points it has and we have not, with nothing in them.
+        says_something = bool(plugins.enabled or plugins.disabled)
+        if says_something and point != "multiPoint" and point not in POINTS:
             raise ConfigError(f"unknown extension point {point!r}")
     multi = _merge(DEFAULT_PLUGINS, written.plugins.get("multiPoint"), "multiPoint", registry)
     by_point = {
@@ -227,7 +297,11 @@ def _build(written: _Profile, handle: Handle, registry: Registry) -> Profile:
         for point, method in POINTS.items()
     }
     names = {name for plugins in by_point.values() for name in plugins}
-    instances = _instances(names, written.plugin_config, handle, registry)
+    arguments = _arguments(written.plugin_config, registry)
+    for name in names & {"NodeResourcesFit", "Hicev2"} if by_extenders else ():
+        given = arguments.setdefault(name, {})
+        given["ignoredResources"] = [*given.get("ignoredResources", ()), *by_extenders]
+    instances = _instances(names | arguments.keys(), arguments, handle, registry, old)
     profile = Profile(written.scheduler_name, instances)
     for point, attribute in _FIELDS.items():
         getattr(profile, attribute).extend(instances[name] for name in by_point[point])
@@ -308,9 +382,7 @@ def _known(name: str, point: str, registry: Registry) -> None:
     raise ConfigError(f"unknown plugin {name!r} at {point!r}")
 
 
-def _instances(
-    names: set[str], written: Sequence[_PluginConfig], handle: Handle, registry: Registry
-) -> dict[str, Any]:
+def _arguments(written: Sequence[_PluginConfig], registry: Registry) -> dict[str, dict[str, Any]]:
     arguments: dict[str, dict[str, Any]] = {}
     for config in written:
         if config.name not in registry:
@@ -323,12 +395,29 @@ def _instances(
         arguments[config.name] = {
             key: value for key, value in config.args.items() if key not in ("apiVersion", "kind")
         }
+    return arguments
+
+
+def _instances(
+    names: Set[str],
+    arguments: Mapping[str, dict[str, Any]],
+    handle: Handle,
+    registry: Registry,
+    old: Mapping[str, Any],
+) -> dict[str, Any]:
     instances = {}
-    for name in sorted(names | arguments.keys()):
+    for name in sorted(names):
         cls = registry[name]
+        if type(old.get(name)) is cls:
+            instances[name] = old[name]
+            continue
         try:
             args = msgspec.convert(arguments.get(name, {}), cls.Args)
             instances[name] = cls(args, handle)
         except (msgspec.ValidationError, ValueError, OSError) as e:
             raise ConfigError(f"arguments of plugin {name!r}: {e}") from e
+        except Exception as e:
+            if not getattr(cls, "is_guarded", False):
+                raise
+            raise ConfigError(f"plugin {name!r} cannot be made: {type(e).__name__}: {e}") from e
     return instances

@@ -14,7 +14,7 @@ The queue is not bounded: it refers to pods that the informer holds anyway.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -22,7 +22,7 @@ from typing import Any
 
 from motley.lib.clock import SYSTEM, Clock
 from motley.scheduler.contract import PodInfo
-from motley.scheduler.events import ClusterEvent
+from motley.scheduler.events import ClusterEvent, PodsActivated
 from motley.scheduler.profiles import Profile
 
 UNSCHEDULABLE_MAX_S = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
@@ -30,6 +30,9 @@ INITIAL_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 10.0
 
 _NOBODY = ""
+# Why a pod moves, in kube-scheduler's words.
+_FAILED = "ScheduleAttemptFailure"
+_FORCED = "ForceActivate"
 
 
 class Place(Enum):
@@ -53,6 +56,7 @@ class QueuedPod:
     attempts: int = 0
     rejected_by: frozenset[str] = frozenset()
     failed_at: float = 0.0
+    first_at: float = 0.0  # when it was first tried
     gate: str = ""
     ticket: int = 0  # of its one valid heap entry; older entries are stale
 
@@ -84,6 +88,10 @@ class Queue:
         self._arrivals = count(1)
         self._sort = next(iter(profiles.values())).queue_sort[0].sort_key
         self._wakers = _wakers(profiles.values())
+        self.is_held: Callable[[str], bool] = _nobody
+        """Is room being made for the pod? Then no event wakes it: whoever makes it does."""
+        self.entered: Callable[[str, str], None] = _unnoted
+        """Told of every pod that comes into one of the queues, and why."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -113,13 +121,23 @@ class Queue:
                 info, info.created or self._clock.now(), arrival=next(self._arrivals)
             )
             self._pods[info.uid] = queued
-            self._enter(queued)
+            self._enter(queued, "PodAdd")
             return
         changed = queued.info.template != info.template
         queued.info = info
         if changed and queued.place is not Place.IN_FLIGHT:
             self._leave_unschedulable(queued)
-            self._enter(queued)
+            self._enter(queued, "PodUpdate")
+
+    def replan(self) -> None:
+        """The plugins of the profiles are others: all that waits is worth another try."""
+        self._sort = next(iter(self.profiles.values())).queue_sort[0].sort_key
+        self._wakers = _wakers(self.profiles.values())
+        self._active.clear()
+        for queued in self._pods.values():
+            if queued.place is not Place.IN_FLIGHT:
+                self._leave_unschedulable(queued)
+                self._enter(queued, _FORCED)
 
     def remove(self, uid: str) -> None:
         """The pod is bound or gone."""
@@ -135,22 +153,34 @@ class Queue:
             if queued is not None and queued.ticket == ticket:
                 queued.place = Place.IN_FLIGHT
                 queued.attempts += 1
+                queued.first_at = queued.first_at or self._clock.monotonic()
                 return queued
         return None
 
     def retry(self, queued: QueuedPod) -> None:
         """Something failed that is nobody's opinion of the pod: try again after its back-off."""
         if self._fail(queued, frozenset()):
-            self._put_backoff(queued)
+            self._put_backoff(queued, _FAILED)
 
     def reject(self, queued: QueuedPod, rejected_by: frozenset[str]) -> None:
         """No node fits: wait for an event that helps."""
         if self._fail(queued, rejected_by):
             queued.place = Place.UNSCHEDULABLE
             queued.ticket = 0
+            self.entered(Place.UNSCHEDULABLE.value, _FAILED)
             self._unschedulable[queued.info.uid] = self._clock.monotonic()
-            for name in rejected_by or [_NOBODY]:
-                self._rejected[name].add(queued.info.uid)
+            if not self.is_held(queued.info.uid):
+                self._await_events(queued)
+
+    def release(self, uid: str) -> None:
+        """The pod is held no more: from now on events wake it like any other."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place is Place.UNSCHEDULABLE:
+            self._await_events(queued)
+
+    def _await_events(self, queued: QueuedPod) -> None:
+        for name in queued.rejected_by or [_NOBODY]:
+            self._rejected[name].add(queued.info.uid)
 
     def _fail(self, queued: QueuedPod, rejected_by: frozenset[str]) -> bool:
         queued.rejected_by = rejected_by
@@ -161,20 +191,30 @@ class Queue:
 
     def event(self, event: ClusterEvent) -> int:
         """Wake the unschedulable pods that the event may help; returns how many."""
+        if isinstance(event, PodsActivated):
+            return sum(self._hurry(uid) for uid in event.uids)
         wakers = self._wakers[type(event)]
         candidates = {uid for name in wakers | {_NOBODY} for uid in self._rejected.get(name, ())}
         woken = [
             queued for uid in candidates if self._may_help(queued := self._pods[uid], event, wakers)
         ]
         for queued in woken:
-            self._wake(queued)
+            self._wake(queued, type(event).__name__, at_once=event.at_once)
         return len(woken)
 
     def activate(self, uid: str) -> None:
         """Try an unschedulable pod again, whatever rejected it: its situation is another."""
         queued = self._pods.get(uid)
         if queued is not None and queued.place is Place.UNSCHEDULABLE:
-            self._wake(queued)
+            self._wake(queued, _FORCED)
+
+    def _hurry(self, uid: str) -> bool:
+        queued = self._pods.get(uid)
+        if queued is None or queued.place not in (Place.UNSCHEDULABLE, Place.BACKOFF):
+            return False
+        self._leave_unschedulable(queued)
+        self._put_active(queued, _FORCED)
+        return True
 
     def flush(self) -> None:
         """Move what has waited long enough."""
@@ -183,14 +223,14 @@ class Queue:
             _, ticket, uid = heapq.heappop(self._backoff)
             queued = self._pods.get(uid)
             if queued is not None and queued.ticket == ticket:
-                self._put_active(queued)
+                self._put_active(queued, "BackoffComplete")
         expired = []
         for uid, since in self._unschedulable.items():
             if since + self._unschedulable_max_s > now:
                 break
             expired.append(uid)
         for uid in expired:
-            self._wake(self._pods[uid])
+            self._wake(self._pods[uid], "UnschedulableTimeout")
 
     def backoff_s(self, attempts: int) -> float:
         """How long a pod rests after this many failed attempts: 1, 2, 4, 8, 10, 10 …"""
@@ -212,36 +252,47 @@ class Queue:
             for name in queued.rejected_by or [_NOBODY]:
                 self._rejected[name].discard(queued.info.uid)
 
-    def _enter(self, queued: QueuedPod) -> None:
+    def _enter(self, queued: QueuedPod, why: str) -> None:
         for plugin in self.profiles[queued.info.scheduler_name].pre_enqueue:
             refusal = plugin.pre_enqueue(queued.info)
             if refusal is not None:
                 queued.place, queued.gate, queued.ticket = Place.GATED, refusal.reason, 0
+                self.entered(Place.GATED.value, why)
                 return
         queued.gate = ""
-        self._wake(queued)
+        self._wake(queued, why)
 
-    def _wake(self, queued: QueuedPod) -> None:
+    def _wake(self, queued: QueuedPod, why: str, *, at_once: bool = False) -> None:
         self._leave_unschedulable(queued)
-        if self._rested_at(queued) > self._clock.monotonic():
-            self._put_backoff(queued)
+        if not at_once and self._rested_at(queued) > self._clock.monotonic():
+            self._put_backoff(queued, why)
         else:
-            self._put_active(queued)
+            self._put_active(queued, why)
 
     def _rested_at(self, queued: QueuedPod) -> float:
         if not queued.attempts:
             return float("-inf")
         return queued.failed_at + self.backoff_s(queued.attempts)
 
-    def _put_active(self, queued: QueuedPod) -> None:
+    def _put_active(self, queued: QueuedPod, why: str) -> None:
+        self.entered(Place.ACTIVE.value, why)
         queued.place, queued.ticket = Place.ACTIVE, next(self._tickets)
         key = self._sort(queued.info, queued.queued_at)
         heapq.heappush(self._active, (key, queued.arrival, queued.ticket, queued.info.uid))
 
-    def _put_backoff(self, queued: QueuedPod) -> None:
+    def _put_backoff(self, queued: QueuedPod, why: str) -> None:
+        self.entered(Place.BACKOFF.value, why)
         queued.place, queued.ticket = Place.BACKOFF, next(self._tickets)
         entry = (self._rested_at(queued), queued.ticket, queued.info.uid)
         heapq.heappush(self._backoff, entry)
+
+
+def _nobody(uid: str) -> bool:
+    return False
+
+
+def _unnoted(queue: str, event: str) -> None:
+    """Nobody counts."""
 
 
 def _wakers(profiles: Iterable[Profile]) -> dict[type[ClusterEvent], frozenset[str]]:

@@ -9,26 +9,32 @@ pod is bound or it is not.
 """
 
 import asyncio
-from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
 
 from motley.api import status
 from motley.api.views.base import Object
-from motley.api.views.core import Node
+from motley.api.views.core import Lease, Node
 from motley.api.views.pod import Pod
 from motley.client.events import Recorder
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
+from motley.client.together import Together
 from motley.lib import journal
-from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler import contract, events, profiles
+from motley.scheduler import batchbinding, events, profiles
+from motley.scheduler.batchbinding import BatchBinding
 from motley.scheduler.binder import Binder, PodWriter
 from motley.scheduler.columns import Columns
 from motley.scheduler.conditions import ConditionWriter
+from motley.scheduler.consulting import Consulting
 from motley.scheduler.contract import Handle, PluginError, PodInfo, Reject, Wait
 from motley.scheduler.cycle import Cycle, Rotation
 from motley.scheduler.decisions import Decision
 from motley.scheduler.feed import Feed
+from motley.scheduler.hosting import Hosting
 from motley.scheduler.images import ImageArchitectures, ImageTable
 from motley.scheduler.intake import Intake, is_pending
 from motley.scheduler.metrics import Meter, NoMeter
@@ -36,14 +42,19 @@ from motley.scheduler.plugins.registry import PLUGINS, Registry
 from motley.scheduler.podinfo import PodInfos, identity
 from motley.scheduler.preempting import Preempting
 from motley.scheduler.profiles import Configuration, Profile
+from motley.scheduler.publishing import Publish, Publisher
 from motley.scheduler.queue import Queue, QueuedPod
+from motley.scheduler.records import Records, is_wanted
+from motley.scheduler.reloading import Replanning
+from motley.scheduler.timing import Sampling, Stopwatch, timed
+from motley.scheduler.waiting import PermitRefused
 
 log = journal.get(__name__)
 
 ASSUMED_MAX_S = 60.0  # a bound pod that the informer does not show by then is counted no more
+_EVENTS_WAITING = 20_000  # to be written, per profile: a burst's worth, some 10 MB
 _TICK_S = 0.25  # how exact back-offs are
 _SLICE_S = 0.002  # decisions in a row before handlers and bindings get their turn
-_DECISIONS_KEPT = 1000
 
 
 class Scheduler:
@@ -57,6 +68,7 @@ class Scheduler:
         images: ImageArchitectures | None = None,
         registry: Registry = PLUGINS,
         meter: Meter | None = None,
+        publish: Publish = Publish.NONE,
         clock: Clock = SYSTEM,
         seed: int = 0,
     ) -> None:
@@ -73,27 +85,37 @@ class Scheduler:
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
         )
-        rotation = Rotation(seed)
-        self._cycles = {
-            name: Cycle(
-                profile, self.nodes, rotation=rotation, nominations=handle.nominations, clock=clock
-            )
-            for name, profile in self.profiles.items()
-        }
+        self.queue.entered = self._meter.queued
+        self._make_cycle = partial(
+            Cycle,
+            nodes=self.nodes,
+            rotation=Rotation(seed),
+            nominations=handle.nominations,
+            clock=clock,
+        )
+        self._cycles = {n: self._make_cycle(profile) for n, profile in self.profiles.items()}
         self._client = client
+        self._writer = PodWriter(client)
         self._clock = clock
+        named = configuration.leader_election
+        meta = {"name": named.resource_name, "namespace": named.resource_namespace}
+        self._lease = Lease.of({"metadata": meta})
         self._infos = PodInfos()
         self._feed = Feed(client, self.happened, clock=clock)
+        self._hosting = Hosting(client, self._feed, clock=clock)
         for profile in self.profiles.values():
             for plugin in profile.plugins.values():
-                if isinstance(plugin, contract.FollowsObjects):
-                    plugin.follow(self._feed)
+                self._hosting.adopt(plugin)
         self._pods = self._feed.informer(Pod)
         # `kubectl describe` then says which scheduler it was.
-        self._recorders = {name: Recorder(client, name, clock=clock) for name in self.profiles}
-        self._conditions = ConditionWriter(client, clock=clock)
+        self._writes = Together(client, clock=clock)
+        self._recorders = {
+            name: Recorder(self._writes, name, clock=clock, writers=32, waiting=_EVENTS_WAITING)
+            for name in self.profiles
+        }
+        self._conditions = ConditionWriter(self._writes, clock=clock)
         self._preempting = Preempting(
-            client,
+            self._writes,
             handle,
             self.queue,
             self._recorders,
@@ -103,7 +125,11 @@ class Scheduler:
         )
         self._work = asyncio.Event()
         self._assumed_until: dict[str, float] = {}
-        self.decisions: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
+        self.records = Records(self.profiles, clock=clock)
+        self._publisher = Publisher(client, publish, clock=clock)
+        self._sampling = Sampling()
+        self._consulting = Consulting(self.profiles, self._cycles.__getitem__, self)
+        self._replanning = Replanning(configuration, handle, self._hosting)
         intake = Intake(self.nodes, self.queue, self._infos, self._preempting, self)
         self._pods.add_handler(intake.pod_changed)
         self._feed.informer(Node).add_handler(intake.node_changed)
@@ -119,16 +145,13 @@ class Scheduler:
         Until cancelled; raises LostLeadership.
         """
         async with asyncio.TaskGroup() as group:
-            for informer in self._feed.informers:
-                group.create_task(informer.run())
+            group.create_task(self._hosting.run())
+            group.create_task(self._writes.run())
             for recorder in self._recorders.values():
                 group.create_task(recorder.run())
             group.create_task(self._conditions.run())
             group.create_task(self._preempting.run())
-            for profile in self.profiles.values():
-                for plugin in profile.plugins.values():
-                    if isinstance(plugin, contract.WorksInBackground):
-                        group.create_task(self._background(plugin, profile.name))
+            group.create_task(self._publisher.run())
             if election is None:
                 await self.schedule()
             else:
@@ -139,21 +162,25 @@ class Scheduler:
         await self._feed.synced()
         log.info("scheduling", nodes=self.nodes.count, pending=len(self.queue))
         async with asyncio.TaskGroup() as group:
-            binder = Binder(group, PodWriter(self._client), self, waiting=self._waiting)
+            together = BatchBinding(self._client, group, clock=self._clock)
+            await together.discover()
+            self._writer = PodWriter(self._client, together)
+            binder = Binder(group, self._writer, self, waiting=self._waiting)
             group.create_task(self._tick())
+            group.create_task(self._consulting.run(binder))
             await self._loop(binder)
 
-    async def _background(self, plugin: contract.WorksInBackground, profile: str) -> None:
-        """Keep a plugin's own task going: what it raises is its own trouble."""
-        await self._feed.synced()
-        pauses = Backoff(base_s=1.0)
-        while True:
-            try:
-                await plugin.background(self._client)
-                return
-            except Exception as error:
-                log.error("plugin failed", exc_info=error, profile=profile, point="background")
-                await self._clock.sleep(pauses.next())
+    async def reload(self, registry: Registry) -> None:
+        """Work with other plugins from now on; nothing that waits is lost. Raises ConfigError."""
+        self.profiles.update(await self._replanning.rebuilt(self.profiles, registry))
+        self._cycles.update({n: self._make_cycle(p) for n, p in self.profiles.items()})
+        self.queue.replan()
+        self.records.replan(self.profiles)
+        self._work.set()
+
+    def announce(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """An event about this scheduler itself; it is shown with its Lease."""
+        next(iter(self._recorders.values())).event(self._lease, kind, reason, message)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -176,30 +203,63 @@ class Scheduler:
 
     def _attempt(self, queued: QueuedPod, binder: Binder) -> bool:
         """Try one pod; True: its binding was submitted."""
+        if not self.is_wanted(queued) or self._consulting.takes(queued):
+            return False
+        try:
+            decision, took_s = self._decide(queued.info)
+        except PluginError as error:
+            self.broken(queued, error)
+            return False
+        return self.decided(queued, decision, binder, took_s)
+
+    def is_wanted(self, queued: QueuedPod) -> bool:
+        """Is the pod still pending? If not, it is forgotten."""
         info = queued.info
         current = self._pods.get(info.key)
         if current is None or identity(current) != info.uid or not is_pending(current):
             self.queue.remove(info.uid)
             return False
+        return True
+
+    def broken(self, queued: QueuedPod, error: PluginError) -> None:
+        """A plugin failed: so does this attempt, and the pod is tried again later."""
+        log.error("scheduling failed", exc_info=error, pod=queued.info.key)
+        self._meter.attempt(queued.info.scheduler_name, "error", 0.0)
+        self._fail(queued, "SchedulerError", str(error))
+        self.queue.retry(queued)
+
+    def decided(
+        self,
+        queued: QueuedPod,
+        decision: Decision,
+        binder: Binder,
+        took_s: Mapping[str, float] = MappingProxyType({}),
+    ) -> bool:
+        """Carry a decision out; True: a binding was submitted, which takes up the slot."""
+        info = queued.info
         profile = self.profiles[info.scheduler_name]
-        try:
-            decision = self._cycles[info.scheduler_name].schedule(info)
-        except PluginError as error:
-            log.error("scheduling failed", exc_info=error, pod=info.key)
-            self._meter.attempt(profile.name, "error", 0.0)
-            self._fail(queued, "SchedulerError", str(error))
-            self.queue.retry(queued)
-            return False
-        self.decisions.append(decision)
+        self._publisher.decided(info, self.records.take(info, decision, queued.attempts, took_s))
         result = "unschedulable" if decision.node is None else "scheduled"
         self._meter.attempt(profile.name, result, decision.took_s)
         if decision.node is None:
             log.debug("pod unschedulable", pod=info.key, why=decision.message)
             nominated = self._preempting.decided(info, decision)
+            if decision.nomination is not None:
+                self._meter.preemption(len(decision.nomination.victims))
             self._fail(queued, "Unschedulable", decision.message, nominated)
             self.queue.reject(queued, decision.rejected_by)
             return False
         return self._assume(queued, profile, decision.node, binder)
+
+    def _decide(self, info: PodInfo) -> tuple[Decision, Mapping[str, float]]:
+        """A decision and, where it was measured, how long each plugin took."""
+        if not self._sampling.is_due() and not is_wanted(info):
+            return self._cycles[info.scheduler_name].schedule(info), MappingProxyType({})
+        stopwatch = Stopwatch(self._clock)
+        measured = self._make_cycle(timed(self.profiles[info.scheduler_name], stopwatch))
+        decision = measured.schedule(info)
+        self._meter.plugins(info.scheduler_name, stopwatch.by_method)
+        return decision, stopwatch.took_s
 
     def _assume(self, queued: QueuedPod, profile: Profile, node: str, binder: Binder) -> bool:
         info = queued.info
@@ -245,19 +305,26 @@ class Scheduler:
     def bound(self, pod: PodInfo, node: str) -> None:
         """The API has the binding; the informer will confirm it."""
         self._meter.binding("bound")
+        if (queued := self.queue.get(pod.uid)) is not None:
+            since_s = self._clock.monotonic() - queued.first_at
+            self._meter.scheduled(queued.attempts, since_s)
         self.queue.remove(pod.uid)
         self._conditions.forget(pod.uid)
         placed = self.nodes.placed.get(pod.uid)
         if placed is not None and placed.assumed:
             self._assumed_until[pod.uid] = self._clock.monotonic() + ASSUMED_MAX_S
         log.info("pod bound", pod=pod.key, node=node)
-        message = f"Successfully assigned {pod.key} to {node}"
-        self._recorders[pod.scheduler_name].event(pod.pod, "Normal", "Scheduled", message)
+        if not self._writer.has_told(pod.uid):
+            message = batchbinding.message(pod, node)
+            self._recorders[pod.scheduler_name].event(pod.pod, "Normal", "Scheduled", message)
 
     def failed(self, pod: PodInfo, node: str, error: Exception) -> None:
         """Take the assumption back; try again, unless the pod is gone or bound after all."""
-        self._meter.binding("failed")
-        log.warning("binding failed", pod=pod.key, node=node, error=f"{error!r}")
+        if isinstance(error, PermitRefused):
+            log.debug("pod not permitted", pod=pod.key, node=node, why=str(error))
+        else:
+            self._meter.binding("failed")
+            log.warning("binding failed", pod=pod.key, node=node, error=f"{error!r}")
         self._forget(self.profiles[pod.scheduler_name], pod, node)
         queued = self.queue.get(pod.uid)
         if queued is None:
@@ -266,7 +333,10 @@ class Scheduler:
             self.queue.remove(pod.uid)
             return
         self._preempting.failed(pod, self._pods.get(pod.key))
-        self._fail(queued, "SchedulerError", f"binding rejected: {error}")
+        if isinstance(error, PermitRefused):
+            self._fail(queued, "Unschedulable", str(error))
+        else:
+            self._fail(queued, "SchedulerError", f"binding rejected: {error}")
         self.queue.retry(queued)
 
     def _forget(self, profile: Profile, pod: PodInfo, node: str) -> None:
@@ -311,6 +381,7 @@ class Scheduler:
         """The pod is placed or gone: nothing is assumed or written of it any more."""
         self._conditions.forget(uid)
         self._assumed_until.pop(uid, None)
+        self._waiting.reject(uid, "the pod was deleted, or bound by another")
 
 
 def _as_placed(profile: Profile, pod: PodInfo, node: str) -> PodInfo:

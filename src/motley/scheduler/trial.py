@@ -7,9 +7,11 @@ decides how many nodes can be tried out at once:
 - `static` ones, and those with `removal_helps = False`, look at nodes only: they are asked once.
 - `scope = "requests"`: at the node and at the sum of requests on it (the columns' `requested`).
 - `scope = "node"`: at the node and the pods on it.
-- any other: at pods anywhere, so that nodes must be tried one by one.
+- any other: at pods anywhere, so that nodes must be tried one by one; unless they can tell in
+  columns what would be if pods left (`filter_vacated`).
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from motley.scheduler.columns import Columns, Mask
-from motley.scheduler.contract import SKIP, ExplainsRejection, PodInfo, Reject
+from motley.scheduler.contract import (
+    SKIP,
+    ExplainsRejection,
+    PodInfo,
+    Reject,
+    TriesOutInColumns,
+)
+from motley.scheduler.lineup import Gone
 from motley.scheduler.nominations import Nominations
 from motley.scheduler.profiles import Profile
 
@@ -30,6 +39,11 @@ def is_fixed(plugin: Any) -> bool:
 def scope(plugin: Any) -> str:
     """How far a filter looks: `nodes`, `requests`, `node` or `cluster`."""
     return "nodes" if is_fixed(plugin) else str(getattr(plugin, "scope", "cluster"))
+
+
+def _can_tell(plugin: Any) -> bool:
+    """Can it be asked about many nodes with pods thought away?"""
+    return scope(plugin) in ("nodes", "requests") or isinstance(plugin, TriesOutInColumns)
 
 
 class Trial:
@@ -51,6 +65,11 @@ class Trial:
         far = {plugin.name for plugin in self._filters if scope(plugin) == "cluster"}
         self._prepare = [plugin for plugin in profile.pre_filter if plugin.name in far]
         self.is_local = not far
+        # In the profile's order, up to one that cannot tell: a node counts under the first filter
+        # that rejects it.
+        self._tellable = list(itertools.takewhile(_can_tell, self._filters))
+        self._movable = {p.name for p in self._tellable if hasattr(p, "filter_vacated")}
+        self.in_columns = len(self._tellable) == len(self._filters)
         self.is_simple = all(scope(plugin) in ("nodes", "requests") for plugin in self._filters)
         self._fixed: dict[str, Mask] = {}
 
@@ -92,9 +111,50 @@ class Trial:
         for plugin in self._filters:
             if scope(plugin) == "requests":
                 refused = left & ~plugin.filter(self.pod, self.nodes)
-                rejected[plugin.name] = refused
-                left &= ~refused
+            elif hasattr(plugin, "stays_taken"):  # a node counts under the first that rejects it
+                refused = plugin.stays_taken(self.pod, self.nodes, left)
+            else:
+                continue
+            rejected[plugin.name] = refused
+            left &= ~refused
         return self.explain(rejected)
+
+    def ask_vacated(self, gone: Gone) -> tuple[Mask, dict[str, Mask]]:
+        """The filters that can tell in columns, as if pods had left, each row its own.
+
+        Sums of requests are looked at as they are: who asks has changed them.
+        """
+        mask, rejected = self._ask_vacated(gone)
+        if self._movable and len(self._nominations):
+            with self._nominations.hidden():
+                without, more = self._ask_vacated(gone)
+            for name, rows in more.items():
+                rejected[name] = rejected.get(name, np.zeros_like(rows)) | (rows & mask)
+            mask &= without
+        return mask, rejected
+
+    def _ask_vacated(self, gone: Gone) -> tuple[Mask, dict[str, Mask]]:
+        mask: Mask = self.nodes.live.copy()
+        rejected: dict[str, Mask] = {}
+        for plugin in self._tellable:
+            if plugin.name in self._movable:
+                answer = plugin.filter_vacated(self.pod, self.nodes, gone)
+            else:
+                answer = self._answer(plugin)
+            refused = mask > answer
+            if np.count_nonzero(refused):
+                rejected[plugin.name] = refused
+                mask &= answer
+        return mask, rejected
+
+    def explain_vacated(self, rejected: Mapping[str, Mask], gone: Gone) -> Counter[str]:
+        """Reasons with counts, the requests being as they were when the filters were asked."""
+        counts = self.explain({n: m for n, m in rejected.items() if n not in self._movable})
+        for plugin in self._tellable:
+            rows = rejected.get(plugin.name)
+            if plugin.name in self._movable and rows is not None and rows.any():
+                counts.update(plugin.explain_vacated(self.pod, self.nodes, rows, gone))
+        return counts
 
     def ask(self) -> tuple[Mask, dict[str, Mask]]:
         """All filters: where the pod fits, and per filter the rows it was the first to reject."""

@@ -13,9 +13,16 @@ class Waiting:
     def __init__(self) -> None:
         self._verdicts: dict[str, asyncio.Future[str]] = {}
 
+    def hold(self, uid: str) -> None:
+        """From now on the pod waits: whoever decides about it need not wait for its binding task
+        to begin. `verdict` must follow."""
+        if uid not in self._verdicts:
+            self._verdicts[uid] = asyncio.get_running_loop().create_future()
+
     def holds(self, uid: str) -> bool:
-        """Does the pod wait?"""
-        return uid in self._verdicts
+        """Does the pod wait, nobody having decided about it yet?"""
+        verdict = self._verdicts.get(uid)
+        return verdict is not None and not verdict.done()
 
     def allow(self, uid: str) -> None:
         """Let the pod go on to its binding."""
@@ -32,8 +39,8 @@ class Waiting:
 
     async def verdict(self, uid: str, timeout_s: float) -> str:
         """Wait for the reason of refusal, which is empty when allowed. Raises PermitRefused."""
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._verdicts[uid] = future
+        self.hold(uid)
+        future = self._verdicts[uid]
         try:
             async with asyncio.timeout(timeout_s):
                 return await future

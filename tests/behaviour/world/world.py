@@ -125,11 +125,12 @@ class World:
         self.wire.cut_watches()
         await self._server.aclose()
 
-    def start_scheduler(self) -> None:
+    def start_scheduler(self, configuration: Configuration | None = None) -> Scheduler:
         """The real scheduler."""
         client = self._client("scheduler", "scheduler")
-        made = Scheduler(client, Configuration(), clock=self.clock)
+        made = Scheduler(client, configuration or Configuration(), clock=self.clock)
         self._spawn("scheduler", made.run())
+        return made
 
     def start_manager(self, options: service.Options | None = None) -> None:
         """All controllers, as a process of their own would run them."""

@@ -38,6 +38,7 @@ _NOT_THERE = (
     "autoscaling/v2beta2",
     "extensions/v1beta1",
     "scheduling.k8s.io/v1beta1",
+    "scheduling.x-k8s.io/v1alpha1",
     "motley.io/v1",
 )
 

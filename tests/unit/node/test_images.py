@@ -1,11 +1,14 @@
 """Pull policies, back-off and credentials."""
 
+import asyncio
 import base64
 import json
 
 import pytest
 
 from motley.api.views.core import Secret
+from motley.api.views.pod import Pod
+from motley.lib.clock import SYSTEM
 from motley.node import images
 from motley.node.cri.errors import RuntimeFailure, RuntimeUnavailable
 from motley.node.cri.values import Image
@@ -24,14 +27,20 @@ class Runtime:
         self.present = set(present)
         self.pulled = []
         self.error = None
+        self.accepts = None
+        self.gate = None
 
     async def image(self, reference):
         return Image(reference, (), (), 0, None, "") if reference in self.present else None
 
     async def pull(self, reference, auth=None):
         self.pulled.append((reference, auth))
+        if self.gate is not None:
+            await self.gate.wait()
         if self.error:
             raise self.error
+        if self.accepts is not None and (auth or {}).get("username") != self.accepts:
+            raise RuntimeFailure("401 Unauthorized")
         self.present.add(reference)
         return reference
 
@@ -98,16 +107,103 @@ async def test_an_unreachable_runtime_is_not_the_images_fault():
         await Images(runtime, clock=Clock()).ensure("a:1", "Always")
 
 
-def _secret(auths):
+def _secret(auths, name="s"):
     text = base64.b64encode(json.dumps({"auths": auths}).encode()).decode()
-    return Secret.of({"metadata": {"name": "s"}, "data": {".dockerconfigjson": text}})
+    return Secret.of({"metadata": {"name": name}, "data": {".dockerconfigjson": text}})
 
 
-def test_credentials_are_those_of_the_images_registry():
-    secret = _secret({"https://reg.example/v1/": {"username": "u", "password": "p", "email": "e"}})
-    assert images.credentials([secret], "reg.example/a:1") == {"username": "u", "password": "p"}
-    assert images.credentials([secret], "other.example/a:1") is None
-    hub = _secret({"https://index.docker.io/v1/": {"auth": "eA=="}})
-    assert images.credentials([hub], "library/a") == {"auth": "eA=="}
+def _login(user):
+    return {"username": user, "password": "p"}
+
+
+async def test_the_most_exact_credentials_are_tried_first_and_others_after():
+    runtime = Runtime()
+    runtime.accepts = "team"
+    wide = _secret({"https://reg.example/v1/": _login("wide"), "other.example": _login("other")})
+    exact = _secret({"reg.example": _login("host"), "reg.example/team": _login("team")})
+    await Images(runtime, clock=Clock()).ensure("reg.example/team/a:1", "Always", [wide, exact])
+    assert [auth["username"] for _, auth in runtime.pulled] == ["team"]
+    runtime.pulled.clear()
+    runtime.accepts = "host"
+    await Images(runtime, clock=Clock()).ensure("reg.example/team/a:1", "Always", [wide, exact])
+    assert [auth["username"] for _, auth in runtime.pulled] == ["team", "wide", "host"]
+    runtime.pulled.clear()
+    runtime.accepts = "wide"
+    await Images(runtime, clock=Clock()).ensure("reg.example/b:1", "Always", [wide, exact])
+    assert [auth["username"] for _, auth in runtime.pulled] == ["wide"]
+
+
+async def test_a_secret_of_the_older_form_is_read_and_a_broken_one_passed_over():
+    runtime = Runtime()
+    old = base64.b64encode(json.dumps({"reg.example": {"auth": "dTpw"}}).encode()).decode()
+    legacy = Secret.of({"metadata": {"name": "l"}, "data": {".dockercfg": old}})
     broken = Secret.of({"metadata": {"name": "b"}, "data": {".dockerconfigjson": "!!"}})
-    assert images.credentials([broken, secret], "reg.example/a")["username"] == "u"
+    await Images(runtime, clock=Clock()).ensure("reg.example/a:1", "Always", [broken, legacy])
+    assert runtime.pulled == [("reg.example/a:1", {"username": "u", "password": "p"})]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "words"),
+    [
+        ([], "no credentials: the pod has no imagePullSecrets for reg.example"),
+        ([_secret({"other.example": _login("u")})], "imagePullSecrets s hold nothing for reg"),
+        ([_secret({"reg.example": _login("u")})], "credentials of imagePullSecrets s were refused"),
+    ],
+)
+async def test_a_refused_pull_says_what_was_tried(secrets, words):
+    runtime = Runtime()
+    runtime.error = RuntimeFailure("unexpected status: 401 Unauthorized")
+    with pytest.raises(ImageError, match=words) as caught:
+        await Images(runtime, clock=Clock()).ensure("reg.example/a:1", "IfNotPresent", secrets)
+    assert "p" not in str(caught.value).split('"')[2].split()  # never the password
+
+
+async def test_other_credentials_do_not_wait_for_the_back_off_of_wrong_ones():
+    runtime, keeper = Runtime(), None
+    runtime.accepts = "right"
+    keeper = Images(runtime, clock=Clock())
+    for reason in ("ErrImagePull", "ImagePullBackOff"):
+        with pytest.raises(ImageError) as caught:
+            await keeper.ensure(
+                "reg.example/a:1", "Always", [_secret({"reg.example": _login("w")})]
+            )
+        assert caught.value.reason == reason
+    right = [_secret({"reg.example": _login("right")})]
+    assert (await keeper.ensure("reg.example/a:1", "Always", right))[1] is True
+
+
+async def test_what_is_no_image_name_is_said_and_not_pulled():
+    runtime = Runtime()
+    with pytest.raises(ImageError) as caught:
+        await Images(runtime, clock=Clock()).ensure("Not A Name", "IfNotPresent")
+    assert caught.value.reason == "InvalidImageName"
+    assert runtime.pulled == []
+
+
+async def test_no_more_pulls_run_at_once_than_allowed_and_one_per_image():
+    runtime = Runtime()
+    runtime.gate = asyncio.Event()
+    keeper = Images(runtime, parallel=2, clock=Clock())
+    async with asyncio.TaskGroup() as group:
+        made = [
+            group.create_task(keeper.ensure(name, "IfNotPresent"))
+            for name in ("a:1", "a:1", "b:1", "c:1", "d:1")
+        ]
+        for _ in range(20):
+            await SYSTEM.sleep(0)
+        assert [name for name, _ in runtime.pulled] == ["a:1", "b:1"]
+        runtime.gate.set()
+    assert sorted(name for name, _ in runtime.pulled) == ["a:1", "b:1", "c:1", "d:1"]
+    assert [task.result()[1] for task in made] == [True, False, True, True, True]
+
+
+def test_pull_secrets_that_are_missing_are_named():
+    pod = Pod.of({"spec": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}})
+
+    class Lookup:
+        def secret(self, name):
+            return _secret({}, name) if name == "a" else None
+
+    found, missing = images.pull_secrets(pod, Lookup())
+    assert [s.metadata.name for s in found] == ["a"]
+    assert missing == ["b"]

@@ -68,8 +68,8 @@ def test_ports_are_those_of_kubernetes_unless_moved():
     assert min(configs.Config(port_base=20000, api_port=30000).ports) == 20008
 
 
-def test_spellings_to_read_are_passed_on_to_the_api_server_alone(tmp_path):
-    for compat, wanted in (("minik8s", ["apiserver"]), ("", [])):
+def test_compatibility_is_a_matter_of_the_api_server_and_the_scheduler(tmp_path):
+    for compat, wanted in (("minik8s", ["apiserver", "scheduler"]), ("", [])):
         config = configs.resolve(tmp_path, {"compat": compat, "node_ip": "10.1.2.3"})
         credentials = Credentials(directory=tmp_path, ca=tmp_path / "ca.crt")
         specs = components.specs(config, credentials)

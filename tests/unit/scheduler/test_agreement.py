@@ -2,30 +2,20 @@
 
 Recorded decisions are replayed: every pod is placed where the real scheduler put it before the
 next is asked about. A small recording is part of this file; a large one is replayed too where
-there is one (`MOTLEY_GOLDEN` names its folder).
+there is one (`MOTLEY_GOLDEN` names its folder). `tools/replay-scheduler` is the same by hand.
 """
 
-import gzip
-import json
-import os
-from collections import Counter
-from collections.abc import Iterator
+import copy
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from motley.api.views.core import Node
-from motley.api.views.pod import Pod
-from motley.scheduler.podinfo import PodInfo
+sys.path.insert(0, str(Path(__file__).parent))  # the replayer is a package beside this file
 
-ROOT = Path(__file__).parents[3]
-LARGE = Path(os.environ.get("MOTLEY_GOLDEN", ROOT.parent / "shared" / "golden"))
-
-# Other scorers of the recorded scheduler; for pods without claims they say nothing but 0.
-FOREIGN_SCORES = {"VolumeBinding", "DynamicResources"}
-NAMESPACES = {"ns-a": {"team": "a"}, "ns-b": {"team": "b"}}
+from recorded import agreement, meaning, recordings
+from recorded.replay import replay
 
 
 def _node(name: str, cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
@@ -79,92 +69,72 @@ SMALL = {
 }
 
 
-def _clusters(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            yield json.loads(line)
+@pytest.mark.parametrize(
+    "path",
+    [None, *recordings.found("scheduler*.jsonl*")],
+    ids=lambda path: path.name if path else "small",
+)
+def test_a_recording_is_decided_alike(path):
+    found = replay(recordings.read(path) if path else [SMALL])
+    assert found.differences[:5] == []
+    assert found.failures() == []
+    assert not found.unknown
+    assert found.compared[agreement.FEASIBLE] >= 2
+    assert found.compared[agreement.REASONS] >= 1
+    assert found.compared[agreement.CHOICE] >= 1
+    assert len(found.by_plugin) >= 4
 
 
-class Replay:
-    """One recorded cluster, and where we say something else."""
+# -- the replayer itself --------------------------------------------------------------------
 
-    def __init__(self, cluster: Any, recorded: dict[str, Any], seen: Counter[str]) -> None:
-        self.world = cluster(*(Node.of(node) for node in recorded["nodes"]))
-        for name, labels in NAMESPACES.items():
-            named = {**labels, "kubernetes.io/metadata.name": name}
-            self.world.handle.directory.set_namespace(name, named)
-        self.recorded = recorded
-        self.seen = seen
-        self.differences: list[str] = []
 
-    def run(self) -> list[str]:
-        for pod in self.recorded["placed_first"]:
-            self._place(pod, pod["spec"]["nodeName"])
-        for decision in self.recorded["decisions"]:
-            self._decide(decision)
-            if decision["node"]:
-                self._place(decision["pod"], decision["node"])
-        return self.differences
-
-    def _place(self, pod: dict[str, Any], node: str) -> None:
-        self.world.place(Pod.of(pod), node)
-
-    def _decide(self, decision: dict[str, Any]) -> None:
-        name = decision["pod"]["metadata"]["name"]
-        pod = self.world.info(Pod.of(decision["pod"]))
-        mask = self.world.cycle.evaluate(pod).feasible
-        ours = {self.world.nodes.names[row] for row in np.flatnonzero(mask)}
-        theirs = set(decision.get("feasible") or [])
-        self.seen["feasible sets compared"] += 1
-        if ours != theirs:
-            self.differences.append(f"{name}: feasible {sorted(ours)} instead of {sorted(theirs)}")
-        if decision.get("message"):
-            self._compare_message(name, pod, decision["message"])
-        if decision.get("scores"):
-            self._compare_scores(name, pod, theirs, decision["scores"])
-            self._compare_choice(name, pod, decision["total"])
-
-    def _compare_message(self, name: str, pod: PodInfo, message: str) -> None:
-        ours = self.world.cycle.schedule(pod).message
-        self.seen["messages compared"] += 1
-        if ours != message:
-            self.differences.append(f"{name}: says {ours!r} instead of {message!r}")
-
-    def _compare_scores(
-        self, name: str, pod: PodInfo, feasible: set[str], recorded: dict[str, dict[str, int]]
-    ) -> None:
-        rows = self.world.nodes.rows
-        mask = np.zeros(self.world.nodes.size, np.bool_)
-        mask[[rows[node] for node in feasible]] = True
-        evaluation = self.world.cycle.score(pod, mask)
-        theirs = {plugin: s for plugin, s in recorded.items() if plugin not in FOREIGN_SCORES}
-        ours = {
-            plugin: {node: int(scores[rows[node]]) for node in feasible}
-            for plugin, scores in evaluation.scores.items()
-        }
-        self.seen["score tables compared"] += len(theirs)
-        if ours != theirs:
-            self.differences.append(f"{name}: scores {ours} instead of {theirs}")
-
-    def _compare_choice(self, name: str, pod: PodInfo, total: dict[str, int]) -> None:
-        best = {node for node, score in total.items() if score == max(total.values())}
-        ours = self.world.cycle.schedule(pod).node
-        self.seen["choices compared"] += 1
-        if ours not in best:
-            self.differences.append(f"{name}: on {ours} instead of {sorted(best)}")
+def changed(**fields: Any) -> dict[str, Any]:
+    """The small recording with something else in its first decision."""
+    other = copy.deepcopy(SMALL)
+    other["decisions"][0] |= fields
+    return other
 
 
 @pytest.mark.parametrize(
-    "path",
-    [None, *sorted(LARGE.glob("scheduler*.jsonl.gz"))],
-    ids=lambda path: path.name if path else "small",
+    ("fields", "heading"),
+    [
+        ({"feasible": ["n0", "n1", "n2"]}, agreement.FEASIBLE),
+        ({"total": {"n0": 462, "n1": 421}}, agreement.CHOICE),
+        (
+            {"scores": {**SMALL["decisions"][0]["scores"], "ImageLocality": {"n0": 9, "n1": 0}}},
+            f"{agreement.SCORES} of ImageLocality",
+        ),
+        ({"scores": {"OfTomorrow": {"n0": 9, "n1": 0}}}, f"{agreement.SCORES} of OfTomorrow"),
+    ],
 )
-def test_a_recording_is_decided_alike(cluster, path):
-    seen: Counter[str] = Counter()
-    differences: list[str] = []
-    for recorded in _clusters(path) if path else [SMALL]:
-        differences += Replay(cluster, recorded, seen).run()
-    assert differences[:5] == []
-    assert seen["messages compared"] >= 1
-    assert seen["score tables compared"] >= 4
-    assert seen["choices compared"] >= 1
+def test_a_difference_is_found(fields, heading):
+    found = replay([changed(**fields)])
+    assert heading in found.failures()
+    assert found.differences
+
+
+def test_a_plugin_of_the_real_scheduler_that_says_nothing_is_no_difference():
+    scores = {**SMALL["decisions"][0]["scores"], "OfTomorrow": {"n0": 0, "n1": 0}}
+    assert replay([changed(scores=scores)]).failures() == []
+
+
+def test_rounding_is_forgiven_but_counted():
+    scores = copy.deepcopy(SMALL["decisions"][0]["scores"])
+    scores["NodeResourcesFit"]["n0"] += 1
+    found = replay([changed(scores=scores)])
+    assert found.failures() == []
+    assert found.percent(agreement.EXACT) < 100
+
+
+def test_a_field_that_is_not_understood_is_named():
+    found = replay([{**changed(weather="fine"), "moon": "full"}])
+    assert set(found.unknown) == {"field decisions.weather", "field moon"}
+
+
+def test_reasons_mean_the_same_in_any_order_but_not_with_other_counts():
+    one = "0/5 nodes are available: 2 Insufficient cpu, 3 Too many pods. preemption: a, b."
+    assert meaning.of(one) == meaning.of(
+        "0/5 nodes are available: 3 Too many pods, 2 Insufficient cpu. preemption: a, b."
+    )
+    assert meaning.of(one) != meaning.of(one.replace("3 Too", "2 Too"))
+    assert meaning.of(one) != meaning.of(one.replace("a, b", "a"))

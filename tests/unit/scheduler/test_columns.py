@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
-from motley.scheduler.columns import Columns
+from motley.scheduler.columns import EVERY_ROW, Columns
 from motley.scheduler.podinfo import HostPort, PodInfos
 
 NODES = ["n0", "n1", "n2", "n3"]
@@ -26,7 +26,7 @@ def snapshot(columns: Columns) -> dict[str, Any]:
             (address, port)
             for address in ("0.0.0.0", "10.0.0.1")
             for port in PORTS
-            if any(row in rows for rows in columns.port_taken(HostPort(address, "TCP", port)))
+            if not columns.ports_free(HostPort(address, "TCP", port), EVERY_ROW)[row]
         }
         taints = {
             kind

@@ -126,6 +126,47 @@ class Broken:
         raise KeyError("oops")
 
 
+class Unsure(Broken):
+    """One whose scores are not numbers."""
+
+    name = "Unsure"
+
+    def filter(self, pod, nodes):
+        return nodes.live
+
+    def score(self, pod, nodes):
+        return np.full(nodes.size, np.nan)
+
+
+class Odd(Unsure):
+    """One that cannot compare."""
+
+    name = "Odd"
+
+    def normalize(self, pod, scores, feasible):
+        raise KeyError("oops")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "complaint"),
+    [
+        (Unsure, r'plugin "Unsure" failed at Score: ValueError: .* not a number'),
+        (Odd, r'plugin "Odd" failed at NormalizeScore: KeyError'),
+    ],
+)
+def test_a_scorer_that_fails_is_named(cluster, node, pod, clock, plugin, complaint):
+    world = cluster(node("a"), node("b"))
+    text = f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{{plugins: {{score: {{enabled: [{{name: {plugin.name}}}]}}}}}}]
+"""
+    handle = Handle(world.nodes, clock, ImageTable())
+    built = profiles.build(profiles.parse(text), handle, {**PLUGINS, plugin.name: plugin})
+    with pytest.raises(PluginError, match=complaint):
+        Cycle(built["default-scheduler"], world.nodes).schedule(world.info(pod()))
+
+
 def test_a_plugin_that_raises_is_named(cluster, node, pod, clock):
     world = cluster(node("a"))
     text = """

@@ -133,6 +133,26 @@ def test_only_a_missing_label_is_beyond_the_help_of_evictions(world, plugin, pod
     assert [world.nodes.names[row] for row in np.flatnonzero(lost)] == ["out"]
 
 
+@pytest.mark.parametrize(("order", "expected"), [((ZONE, "rack"), []), (("rack", ZONE), ["a2"])])
+def test_a_node_that_fails_another_constraint_before_is_not_given_up(
+    cluster, node, pod, spread, order, expected
+):
+    """As with the real scheduler, which stops at the first constraint."""
+    world = cluster(
+        node("a1", labels={ZONE: "a", "rack": "1"}),
+        node("a2", labels={ZONE: "a"}),
+        node("b1", labels={ZONE: "b", "rack": "1"}),
+    )
+    _fill(world, pod, a1=2)
+    plugin, info = (
+        world.profile.plugins["PodTopologySpread"],
+        world.info(spread(*(constraint(key) for key in order))),
+    )
+    rejected = world.nodes.live & ~plugin.filter(info, world.nodes)
+    lost = plugin.hopeless(info, world.nodes, rejected)
+    assert [world.nodes.names[row] for row in np.flatnonzero(lost)] == expected
+
+
 # -- score ----------------------------------------------------------------------------------
 
 

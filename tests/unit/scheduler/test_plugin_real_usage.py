@@ -127,7 +127,8 @@ def test_scores_are_whole_between_0_and_100_and_follow_use(used, data):
     feasible = np.array([data.draw(st.booleans()) for _ in used])
     if not feasible.any():
         return
-    plugin = object.__new__(MemRealUsage)
+    plugin = MemRealUsage(RealUsageArgs(), Handle(Columns(), SYSTEM, images.ImageTable()))
+    plugin._nodes = None  # only the log asks for names
     info = PodInfos().of(Pod.of({"metadata": {"name": "p"}}))
     info.state["MemRealUsage"] = np.zeros(len(used))
     found = plugin.normalize(info, scores, feasible)[feasible]
@@ -137,6 +138,24 @@ def test_scores_are_whole_between_0_and_100_and_follow_use(used, data):
     known = np.isfinite(use)
     order = np.argsort(use[known], kind="stable")
     assert (np.diff(found[known][order]) <= 0).all()
+
+
+def test_ages_are_known_until_nothing_recent_is(world, pod):
+    info = world.infos.of(pod())
+    assert world.plugin.ages(info) == {}
+    take(world, 33, 13, 13)
+    world.clock.time += 7
+    assert world.plugin.ages(info) == {"memory": 7}
+    world.clock.time += 3600
+    assert world.plugin.ages(info) == {}
+
+
+def test_original_and_adjusted_scores_of_every_node_are_logged(world, pod, caplog):
+    caplog.set_level("DEBUG", "motley.scheduler.plugins.real_usage")
+    take(world, 33, 13, 13)
+    world.scores(pod())
+    (line,) = [r for r in caplog.records if r.message == "nodes scored by use"]
+    assert str(line.fields["scores"]) == "node-01:33→0,node-02:13→100,node-03:13→100"
 
 
 # -- bursts ---------------------------------------------------------------------------------

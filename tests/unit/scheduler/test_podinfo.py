@@ -1,6 +1,6 @@
 """What a pod asks for, computed once."""
 
-from motley.api.views.pod import Pod
+from motley.api.views.pod import ContainerPort, Pod
 from motley.scheduler.podinfo import PodInfos, normalized_image, pod_requests
 
 
@@ -58,6 +58,24 @@ def test_unstated_requests_count_as_the_defaults_per_container_when_scored():
     info = PodInfos().of(_pod([{}, {"cpu": "0"}]))
     assert (info.nonzero_cpu, info.nonzero_memory) == (100, 400 * 1024 * 1024)
     assert info.requests == {}
+
+
+def test_requests_of_the_pod_as_a_whole_count_on_the_node_but_are_not_scored():
+    """As the real scheduler does: its scorer adds up containers only."""
+    pod = _pod([{"cpu": "1"}, {}], resources={"memory": "3Gi"})
+    info = PodInfos().of(pod)
+    assert (info.nonzero_cpu, info.nonzero_memory) == (1000, 3 << 30)
+    assert (info.scored_cpu, info.scored_memory) == (1100, 400 * 1024 * 1024)
+
+
+def test_in_the_nodes_own_network_a_containers_port_is_the_nodes(pod):
+    def ports(**spec):
+        made = pod(**spec)
+        made.spec.containers[0].ports = [ContainerPort(container_port=7070)]
+        return [(port.address, port.port) for port in PodInfos().of(made).host_ports]
+
+    assert ports(hostNetwork=True) == [("0.0.0.0", 7070)]
+    assert ports() == []
 
 
 def test_pods_of_one_template_share_the_computation_and_others_do_not(pod):

@@ -1,32 +1,19 @@
 """Motley preempts as the real kube-scheduler did.
 
-Recorded decisions over full clusters are taken again. Among equally good nodes the choice is free;
-so the node must be at least as good by Kubernetes' order, and on the recorded node the victims
-must be the same. A small recording is part of this file; a large one is replayed too where there
-is one (`MOTLEY_GOLDEN` names its folder).
+Recorded decisions over full clusters are taken again. A small recording is part of this file; a
+large one is replayed too where there is one (`MOTLEY_GOLDEN` names its folder).
 """
 
-import gzip
-import json
-import os
-from collections import Counter
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from motley.api.views.core import Node
-from motley.api.views.pod import Pod
-from motley.api.views.policy import PodDisruptionBudget
-from motley.scheduler import preemption
-from motley.scheduler.contract import Nomination
-from motley.scheduler.preemption import Candidate
-from motley.scheduler.trial import Trial
+sys.path.insert(0, str(Path(__file__).parent))  # the replayer is a package beside this file
 
-ROOT = Path(__file__).parents[3]
-LARGE = Path(os.environ.get("MOTLEY_GOLDEN", ROOT.parent / "shared" / "golden"))
+from recorded import agreement, recordings
+from recorded.replay import replay
 
 
 def _node(name: str) -> dict[str, Any]:
@@ -43,6 +30,12 @@ def _pod(name: str, cpu: str, priority: int, node: str = "", **spec: Any) -> dic
     }
 
 
+def _with_port(pod: dict[str, Any]) -> dict[str, Any]:
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    return pod
+
+
+_PORTS = "1 node(s) didn't have free ports for the requested pod ports"
 _RUNNING = [
     _pod("a0", "1", 10, "n0"),
     _pod("b0", "1", 5, "n0"),
@@ -101,94 +94,36 @@ SMALL: list[dict[str, Any]] = [
         "message": "0/2 nodes are available: 2 Insufficient cpu. preemption: "
         "0/2 nodes are available: 2 Insufficient cpu.",
     },
+    {
+        # There is no room either, but the port is asked for first.
+        "nodes": [_node("n0")],
+        "running": [_with_port(_pod("a0", "500m", 500, "n0")), _pod("b0", "500m", 5, "n0")],
+        "budgets": [],
+        "preemptor": _with_port(_pod("hi", "1800m", 100)),
+        "node": None,
+        "victims": [],
+        "message": f"0/1 nodes are available: {_PORTS}. "
+        f"preemption: 0/1 nodes are available: {_PORTS}.",
+    },
 ]
-
-
-def _recordings(path: Path | None) -> Iterator[dict[str, Any]]:
-    if path is None:
-        yield from SMALL
-        return
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def _sorted_reasons(message: str) -> list[str]:
-    return sorted(part.strip(" .") for part in message.replace(". preemption:", ",").split(","))
-
-
-class Replay:
-    """One recorded cluster."""
-
-    def __init__(self, cluster: Any, recorded: dict[str, Any]) -> None:
-        self.recorded = recorded
-        self.world = cluster(*(Node.of(node) for node in recorded["nodes"]))
-        for pod in recorded["running"]:
-            self.world.place(Pod.of(pod), pod["spec"]["nodeName"])
-        for budget in recorded["budgets"] or []:
-            made = PodDisruptionBudget.of(budget)
-            self.world.handle.budgets.set(made.key, made)
-        self.pod = self.world.info(Pod.of(recorded["preemptor"]))
-
-    def differences(self, seen: Counter[str]) -> Iterator[str]:
-        name, node = self.recorded["preemptor"]["metadata"]["name"], self.recorded["node"]
-        theirs = self.recorded["victims"] or []
-        decision = self.world.cycle.schedule(self.pod)
-        seen["decisions"] += 1
-        if node is None:
-            seen["refusals"] += 1
-            if decision.node or decision.nomination:
-                yield f"{name}: {decision} instead of nothing"
-            elif _sorted_reasons(decision.message) != _sorted_reasons(self.recorded["message"]):
-                yield f"{name}: says {decision.message!r}, not {self.recorded['message']!r}"
-        elif not theirs:
-            seen["plain placements"] += 1
-            if decision.node is None:
-                yield f"{name}: {decision.message} instead of {node}"
-        else:
-            seen["preemptions"] += 1
-            yield from self._compare(name, decision.nomination, node, theirs, seen)
-
-    def _compare(
-        self, name: str, ours: Nomination | None, node: str, theirs: list[str], seen: Counter[str]
-    ) -> Iterator[str]:
-        candidates = self._candidates()
-        if node not in candidates:
-            yield f"{name}: no candidate {node}"
-            return
-        victims = sorted(v.info.key.name for v in candidates[node].victims)
-        if victims != sorted(theirs):
-            yield f"{name}: victims {victims} on {node} instead of {theirs}"
-        if ours is None:
-            yield f"{name}: nothing instead of {node}"
-            return
-        seen["same node"] += ours.node == node
-        if candidates[ours.node].rank > candidates[node].rank:
-            yield f"{name}: {ours.node} is worse than {node}"
-
-    def _candidates(self) -> dict[str, Candidate]:
-        cycle, pod = self.world.cycle, self.pod
-        evaluation = cycle.evaluate(pod)
-        trial = Trial(
-            cycle.profile, cycle.nodes, pod, evaluation.skipped, self.world.handle.nominations
-        )
-        potential = np.zeros(cycle.nodes.size, np.bool_)
-        for mask in evaluation.rejected.values():
-            potential |= mask
-        found = preemption.search(trial, potential, self.world.handle.budgets, enough=1000)
-        return {candidate.node: candidate for candidate in found.candidates}
 
 
 @pytest.mark.parametrize(
     "path",
-    [None, *sorted(LARGE.glob("preemption*.jsonl.gz"))],
+    [None, *recordings.found("preemption*.jsonl*")],
     ids=lambda path: path.name if path else "small",
 )
-def test_recorded_preemptions_are_decided_alike(cluster, path):
-    seen: Counter[str] = Counter()
-    differences: list[str] = []
-    for recorded in _recordings(path):
-        differences += Replay(cluster, recorded).differences(seen)
-    assert differences[:5] == [], len(differences)
-    assert seen["preemptions"] >= 2
-    assert seen["refusals"] >= 3
+def test_recorded_preemptions_are_decided_alike(path):
+    found = replay(recordings.read(path) if path else SMALL)
+    assert found.differences[:5] == [], len(found.differences)
+    assert found.failures() == []
+    assert found.compared[agreement.VICTIMS] >= 2
+    assert found.compared[agreement.REFUSED] >= 3
+
+
+def test_other_victims_and_a_better_node_are_found():
+    victims = replay([{**SMALL[0], "victims": ["c1"]}])
+    assert victims.failures() == [agreement.VICTIMS]
+    # The recorded scheduler is said to have done what is better than what ours does.
+    better = replay([{**SMALL[0], "node": "n9"}])
+    assert agreement.NOMINATED in better.failures()

@@ -4,7 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from motley.scheduler import contract, durations, events, profiles
+from motley.lib import durations
+from motley.scheduler import contract, events, profiles
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import Handle
 from motley.scheduler.images import ImageTable
@@ -130,14 +131,17 @@ def _one(plugins_yaml, registry=REGISTRY):
 def test_without_a_file_the_default_profile_is_kubernetes_order_and_weights():
     profile = _build(HEAD.format(version="v1"))["default-scheduler"]
     assert _names(profile.filter) == [
-        "NodeUnschedulable",
         "NodeName",
+        "NodeUnschedulable",
         "TaintToleration",
         "NodeAffinity",
         "Hicev1",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
         "VolumeBinding",
+        "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
     ]
@@ -145,6 +149,7 @@ def test_without_a_file_the_default_profile_is_kubernetes_order_and_weights():
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,
@@ -199,7 +204,7 @@ def test_a_weight_at_a_point_overrides_and_a_plugin_enabled_again_goes_first():
     profile = _one("{score: {enabled: [{name: ImageLocality, weight: 7}]}}")
     assert {p.name: w for p, w in profile.score}["ImageLocality"] == 7
     assert _names(profile.score)[0] == "ImageLocality"
-    assert len(profile.score) == 7
+    assert len(profile.score) == 8
 
 
 def test_disabling_everything_and_enabling_one_leaves_one():
@@ -222,9 +227,13 @@ def _config(profile):
     [
         (_config("{plugins: {filter: {enabled: [{name: Nonsense}]}}}"), "'Nonsense'"),
         (_config("{plugins: {filter: {disabled: [{name: Nonsense}]}}}"), "'Nonsense'"),
-        (_config("{plugins: {score: {enabled: [{name: NodeResourcesLeastAllocated}]}}}"), "not av"),
+        (_config("{plugins: {score: {enabled: [{name: NodePreferAvoidPods}]}}}"), "not available"),
         (_config("{plugins: {filter: {enabled: [{name: ImageLocality}]}}}"), "does not serve"),
-        (_config("{plugins: {filters: {}}}"), "'filters'"),
+        (_config("{plugins: {filters: {disabled: [{name: '*'}]}}}"), "'filters'"),
+        (HEAD.format(version="v1") + "parallelism: 0", "parallelism"),
+        (HEAD.format(version="v1") + "podInitialBackoffSeconds: 0", "podInitialBackoffSeconds"),
+        (HEAD.format(version="v1") + "podInitialBackoffSeconds: 11", "podMaxBackoffSeconds"),
+        (HEAD.format(version="v1") + "percentageOfNodesToScore: 101", "percentageOfNodesToScore"),
         (_config("{plugins: {filter: {enable: []}}}"), "enable"),
         (_config("{pluginConfig: [{name: Nonsense}]}"), "'Nonsense'"),
         (_config("{pluginConfig: [{name: NodePorts, args: {a: 1}}]}"), r"'NodePorts'.*`a`"),
@@ -241,7 +250,7 @@ def _config(profile):
         (_config("{schedulerName: a}, {schedulerName: a}"), "'a' is there twice"),
         (HEAD.format(version="v2"), "kubescheduler.config.k8s.io/v2"),
         (HEAD.format(version="v1") + "nonsense: 1", "nonsense"),
-        (HEAD.format(version="v1") + "extenders: [{urlPrefix: 'http://x'}]", "extenders"),
+        (HEAD.format(version="v1") + "extenders: [{url: 'http://x'}]", "extenders"),
         ("kind: Pod", "'Pod'"),
         ("[", "not YAML"),
         ("", "no KubeSchedulerConfiguration"),
@@ -268,3 +277,49 @@ def test_durations_are_read_as_go_writes_them(text, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="no duration"):
         durations.seconds(text)
+
+
+# What kube-scheduler itself writes with --write-config-to, less dynamic resources.
+WRITTEN_OUT = """
+apiVersion: kubescheduler.config.k8s.io/{version}
+kind: KubeSchedulerConfiguration
+clientConnection: {{acceptContentTypes: "", burst: 100, contentType: a/b, kubeconfig: "", qps: 5}}
+enableContentionProfiling: true
+enableProfiling: true
+leaderElection: {{leaderElect: true, leaseDuration: 15s, renewDeadline: 10s, resourceLock: leases,
+  resourceName: kube-scheduler, resourceNamespace: kube-system, retryPeriod: 2s}}
+parallelism: 16
+percentageOfNodesToScore: null
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 10
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - {{name: DefaultPreemption, args: {{kind: DefaultPreemptionArgs,
+      apiVersion: kubescheduler.config.k8s.io/v1, minCandidateNodesAbsolute: 100,
+      minCandidateNodesPercentage: 10}}}}
+  - {{name: InterPodAffinity, args: {{hardPodAffinityWeight: 1,
+      ignorePreferredTermsOfExistingPods: false}}}}
+  - {{name: NodeAffinity, args: {{kind: NodeAffinityArgs}}}}
+  - {{name: NodeResourcesBalancedAllocation, args: {{resources: [{{name: cpu, weight: 1}}]}}}}
+  - {{name: NodeResourcesFit, args: {{scoringStrategy: {{type: LeastAllocated,
+      resources: [{{name: cpu, weight: 1}}, {{name: memory, weight: 1}}]}}}}}}
+  - {{name: PodTopologySpread, args: {{defaultingType: System}}}}
+  - {{name: VolumeBinding, args: {{bindTimeoutSeconds: 600,
+      shape: [{{score: 10, utilization: 0}}, {{score: 0, utilization: 100}}]}}}}
+  plugins:
+    bind: {{}}
+    filter: {{}}
+    placementGenerate: {{}}
+    multiPoint:
+      enabled:
+      - {{name: PrioritySort, weight: 0}}
+      - {{name: TaintToleration, weight: 3}}
+      - {{name: DefaultBinder, weight: 0}}
+"""
+
+
+@pytest.mark.parametrize("version", profiles.VERSIONS)
+def test_what_kube_scheduler_writes_out_is_read(version):
+    profile = _build(WRITTEN_OUT.format(version=version), PLUGINS)["default-scheduler"]
+    assert {p.name: w for p, w in profile.score}["TaintToleration"] == 3

@@ -180,3 +180,37 @@ def test_counts_say_who_is_where(queue, infos, pod):
     queue.pop()
     counts = queue.counts()
     assert (counts["active"], counts["unschedulable"], counts["in flight"]) == (1, 1, 1)
+
+
+def test_a_pod_that_room_is_made_for_is_woken_by_who_makes_it_and_no_event(
+    queue, infos, pod, node, clock
+):
+    queue.is_held = {"a", "b"}.__contains__
+    for name in ("a", "b"):
+        queue.add(infos.of(pod(name)))
+        queue.reject(queue.pop(), frozenset({"TaintToleration"}))
+    clock.time += 60
+    assert queue.event(events.NodeTaintsChanged(node("n"))) == 0
+    assert queue.event(events.PodsActivated(frozenset({"a"}))) == 1
+    assert _names(queue) == ["a"]
+    queue.release("b")
+    assert queue.event(events.NodeTaintsChanged(node("n"))) == 1
+    assert _names(queue) == ["b"]
+
+
+def test_it_is_told_which_queue_a_pod_came_into_and_why(queue, infos, pod, node, clock):
+    told = []
+    queue.entered = lambda place, why: told.append((place, why))
+    queue.add(infos.of(pod("a")))
+    queue.add(infos.of(pod("g", schedulingGates=[{"name": "wait"}])))
+    queue.reject(queue.pop(), frozenset({"TaintToleration"}))
+    queue.event(events.NodeTaintsChanged(node("n")))
+    clock.time += 1
+    queue.flush()
+    assert told == [
+        ("active", "PodAdd"),
+        ("gated", "PodAdd"),
+        ("unschedulable", "ScheduleAttemptFailure"),
+        ("backoff", "NodeTaintsChanged"),
+        ("active", "BackoffComplete"),
+    ]

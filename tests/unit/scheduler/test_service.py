@@ -83,6 +83,14 @@ class FakeApi:
         while True:
             yield await queue.get()
 
+    async def get(self, cls: type, name: str, namespace: str = "") -> Any:
+        if (namespace, name) not in self.objects[cls]:
+            raise status.NotFound(f"{name} not found")
+        return self.objects[cls][namespace, name]
+
+    async def raw(self, method: str, path: str, *, body: Any = None) -> Any:
+        raise status.NotFound("the server could not find the requested resource")
+
     async def create(self, cls: type, body: dict[str, Any], namespace: str = "") -> Any:
         self.events.append((body["reason"], body["message"]))
         return Event.of({"metadata": body["metadata"]})
@@ -275,8 +283,8 @@ async def test_decisions_are_kept_for_explanation(node, pod):
     api.put(node("a"))
     async with running(api) as scheduler:
         api.put(pod("p"))
-        await until(lambda: scheduler.decisions)
-        assert scheduler.decisions[0].node == "a"
+        await until(lambda: len(scheduler.records))
+        assert [record.decision.node for record in scheduler.records.latest()] == ["a"]
         assert scheduler.ready
 
 
@@ -420,3 +428,73 @@ async def test_a_spread_pod_is_bound_when_the_emptiest_node_is_removed(node, pod
         await until(lambda: "second" in api.conditions)
         api.remove(b)
         await until(lambda: api.bindings == [("second", "a")])
+
+
+class BatchApi(FakeApi):
+    """A server that takes bindings together, as Motley's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[dict[str, Any]]] = []
+        self.refused: dict[str, int] = {}  # pod → the code it is refused with, once
+
+    async def raw(self, method: str, path: str, *, body: Any = None) -> Any:
+        if method == "GET":
+            return {"resources": [{"name": "bindings", "verbs": ["create"]}]}
+        self.batches.append(body["items"])
+        return {"items": [await self._bound(item) for item in body["items"]]}
+
+    async def _bound(self, item: dict[str, Any]) -> dict[str, Any]:
+        meta = item["metadata"]
+        if code := self.refused.pop(meta["name"], 0):
+            return {"status": "Failure", "code": code, "reason": "Conflict", "message": "no"}
+        await self.create_subresource(Pod, meta["name"], meta["namespace"], "binding", item)
+        self.events.append((item["event"]["reason"], item["event"]["message"]))
+        return {"status": "Success", "code": 201}
+
+
+async def test_bindings_decided_together_are_one_call_that_also_tells_of_them(node, pod):
+    api = BatchApi()
+    api.put(node("a", cpu="64"))
+    for i in range(20):
+        api.put(pod(f"p{i}", requests={"cpu": "1"}))
+    async with running(api):
+        await until(lambda: len(api.bindings) == 20)
+        await until(lambda: len(api.events) == 20)
+    assert len(api.batches) < 5
+    assert ("Scheduled", "Successfully assigned default/p0 to a") in api.events
+    assert len(set(api.events)) == 20, "each is told of once"
+
+
+async def test_an_item_that_is_refused_fails_its_pod_only(node, pod):
+    api = BatchApi()
+    api.refused = {"p1": 409}
+    api.put(node("a", cpu="3"))
+    for i in range(3):
+        api.put(pod(f"p{i}", requests={"cpu": "1"}))
+    async with running(api):
+        await until(lambda: len(api.bindings) == 3)
+    assert [name for name, _ in api.bindings[:2]] == ["p0", "p2"]
+    assert ("FailedScheduling", "binding rejected: no") in api.events
+
+
+async def test_a_binding_whose_answer_was_lost_counts_where_the_api_has_it(node, pod):
+    api = FakeApi()
+    api.put(node("a", cpu="1"))
+    bind = api.create_subresource
+
+    async def lost(*args: Any) -> Any:
+        await bind(*args)
+        raise status.GatewayTimeout("the connection broke")
+
+    async def again(*args: Any) -> Any:
+        raise status.Conflict("already assigned")
+
+    answers = iter([lost, again])
+    api.create_subresource = lambda *args: next(answers)(*args)  # type: ignore[method-assign]
+    async with running(api) as scheduler:
+        api.put(pod("p", requests={"cpu": "1"}))
+        await until(lambda: len(scheduler.queue) == 0 and api.bindings)
+        assert scheduler.nodes.requested[0].tolist() == [1000]
+        await until(lambda: api.events)
+    assert [reason for reason, _ in api.events] == ["Scheduled"]

@@ -171,6 +171,7 @@ _PARTS: dict[tuple[str, str], UpdateCheck] = {
     ("CertificateSigningRequest", "status"): state.signing_request,
     ("Deployment", "status"): state.workload,
     ("Namespace", "status"): state.namespace,
+    ("Node", "status"): cluster.node_update,
     ("Pod", "ephemeralcontainers"): ephemeral.update,
     ("Pod", "resize"): resize.update,
     ("Pod", "status"): state.pod,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from motley.api.views.base import Condition, Object, ObjectReference, View
-from motley.api.views.pod import ResourceList
+from motley.api.views.pod import LocalReference, ResourceList
 
 
 class Taint(View):
@@ -212,6 +212,8 @@ class ServiceAccount(Object):
     API_VERSION: ClassVar[str] = "v1"
     KIND: ClassVar[str] = "ServiceAccount"
     PLURAL: ClassVar[str] = "serviceaccounts"
+
+    image_pull_secrets: list[LocalReference] = []
 
 
 class Event(Object):

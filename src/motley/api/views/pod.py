@@ -190,6 +190,7 @@ class PodSpec(View):
     scheduler_name: str = "default-scheduler"
     containers: list[Container] = []
     init_containers: list[Container] = []
+    ephemeral_containers: list[Container] = []
     volumes: list[Volume] = []
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30

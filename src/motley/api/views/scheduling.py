@@ -1,8 +1,13 @@
-"""What a pod says about where it may run."""
+"""What a pod says about where it may run, and what it must run together with."""
+
+from typing import ClassVar
 
 import msgspec
 
-from motley.api.views.base import LabelSelector, View
+from motley.api.views.base import LabelSelector, Object, View
+from motley.api.views.container import ResourceList
+
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 
 
 class Toleration(View):
@@ -102,3 +107,58 @@ class TopologySpreadConstraint(View):
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: list[str] = []
+
+
+class PodGroupSpec(View):
+    """How many members there must be, what they need, and how long they wait for each other."""
+
+    min_member: int = 1
+    min_resources: ResourceList = {}
+    schedule_timeout_seconds: int | None = None
+
+
+class PodGroupStatus(View):
+    """How far the group is."""
+
+    phase: str = ""
+    occupied_by: str = ""
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    schedule_start_time: str | None = None
+
+
+class PodGroup(Object):
+    """Pods that run together or not at all; they carry its name in `POD_GROUP_LABEL`."""
+
+    API_VERSION: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "PodGroup"
+    PLURAL: ClassVar[str] = "podgroups"
+
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class ElasticQuotaSpec(View):
+    """What the namespace is guaranteed, and what it may use at most."""
+
+    min: ResourceList = {}
+    max: ResourceList = {}
+
+
+class ElasticQuotaStatus(View):
+    """What its pods request."""
+
+    used: ResourceList = {}
+
+
+class ElasticQuota(Object):
+    """A namespace's share of the cluster, part of which others may borrow while it is unused."""
+
+    API_VERSION: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "ElasticQuota"
+    PLURAL: ClassVar[str] = "elasticquotas"
+
+    spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+    status: ElasticQuotaStatus = msgspec.field(default_factory=ElasticQuotaStatus)

@@ -8,7 +8,9 @@ from motley.apiserver.audit.trail import (
     authenticated,
     decided,
     impersonating,
+    is_audited,
     panicked,
+    part,
     requested,
 )
 
@@ -21,6 +23,8 @@ __all__ = [
     "authenticated",
     "decided",
     "impersonating",
+    "is_audited",
     "panicked",
+    "part",
     "requested",
 ]

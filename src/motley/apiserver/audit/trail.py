@@ -27,6 +27,7 @@ DECISION = "authorization.k8s.io/decision"
 REASON = "authorization.k8s.io/reason"
 _NOBODY = User("", ())
 _PROTOBUF = b"k8s\0"
+_WHO = ("user", "impersonatedUser")
 
 
 class Trail:
@@ -52,6 +53,7 @@ class Trail:
         self._clock = clock
         self._begun = clock.now()
         self._recording: Recording | None = None
+        self._user = _NOBODY
         self._fields: Document = {"auditID": audit_id, "requestURI": uri}
         self._annotations: dict[str, str] = {}
         self._is_panic = False
@@ -63,6 +65,7 @@ class Trail:
 
     def authenticated(self, user: User) -> None:
         """The user is known: now the policy can be asked."""
+        self._user = user
         self._recording = self._policy.recording(user, self._info)
         self._fields["user"] = user.info
         self._emit("RequestReceived")
@@ -97,6 +100,27 @@ class Trail:
             self._keep("responseObject", body)
         failure = _failure(body) if code >= 400 and _is_json(content_type) else {}
         self._emit("Panic" if self._is_panic else "ResponseComplete", code, failure)
+
+    def part(self, info: RequestInfo, request: bytes, code: int, response: bytes) -> None:
+        """Record one of several things that the request asked for, as a request of its own."""
+        own = Trail(
+            self._fields["auditID"],
+            info,
+            self._headers,
+            info.path,
+            self._source,
+            policy=self._policy,
+            write=self._write,
+            clock=self._clock,
+        )
+        own._begun = self._begun
+        own._user = self._user
+        own._recording = self._policy.recording(self._user, info)
+        own._fields |= {k: self._fields[k] for k in _WHO if k in self._fields}
+        own._emit("RequestReceived")
+        own._annotations |= self._annotations
+        own.requested(request)
+        own.completed(code, response, "application/json")
 
     def _keep(self, field: str, body: bytes) -> None:
         try:
@@ -175,6 +199,17 @@ def requested(body: bytes) -> None:
     """The body of the request now served was read."""
     if (trail := CURRENT.get()) is not None:
         trail.requested(body)
+
+
+def part(info: RequestInfo, request: bytes, code: int, response: bytes) -> None:
+    """One of several things that the request now served asked for is done, or refused."""
+    if (trail := CURRENT.get()) is not None:
+        trail.part(info, request, code, response)
+
+
+def is_audited() -> bool:
+    """Whether anybody records the request now served."""
+    return CURRENT.get() is not None
 
 
 def panicked() -> None:

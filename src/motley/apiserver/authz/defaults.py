@@ -66,6 +66,7 @@ VIEW = rules(
     "READ | policy | poddisruptionbudgets poddisruptionbudgets/status",
     "READ | networking.k8s.io | ingresses ingresses/status networkpolicies",
     "READ | resource.k8s.io | resourceclaims resourceclaims/status resourceclaimtemplates",
+    "READ | motley.io | decisions",
 )
 EDIT = rules(
     "READ | core | pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
@@ -136,15 +137,25 @@ _SCHEDULER = rules(
     "create | authentication.k8s.io | tokenreviews",
     "create | authorization.k8s.io | subjectaccessreviews",
     "READ | storage.k8s.io | csinodes",
+    "READ | storage.k8s.io | volumeattachments",
     "READ | core | namespaces",
     "READ | storage.k8s.io | csidrivers",
     "READ | storage.k8s.io | csistoragecapacities",
-    # Motley: the image for the chosen node's architecture is written before the binding; two
+    # Motley: the image and the CPU for the chosen node are written before the binding; two
     # schedulers of one cluster may have leases of other names; priorities are read by name.
-    "patch | core | pods",
+    "patch | core | pods pods/resize",
     "get patch update | coordination.k8s.io | leases",
     "READ | scheduling.k8s.io | priorityclasses",
     "READ | apps | deployments daemonsets",
+    "READ | scheduling.x-k8s.io | podgroups elasticquotas",
+    "READ | motley.io | imagemaps",
+    # Why a pod is where it is, or nowhere.
+    "create get list patch | motley.io | decisions",
+    # Many writes at once; each is also checked as if it were made alone.
+    "create | motley.io | batches bindings",
+    # Plugins go by what nodes use, and by how far apart they are.
+    "READ | metrics.k8s.io | nodes",
+    "READ | motley.io | callgraphs networktopologies",
 )
 # All controllers run as one process under one name: garbage collection and the deletion of
 # namespaces know no exceptions, and the aggregation of ClusterRoles grants what it does not hold.
@@ -155,8 +166,10 @@ _CONTROLLERS = rules(
     "create | authorization.k8s.io | subjectaccessreviews",
     "create | core | serviceaccounts/token",
     "approve sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client-kubelet",
-    "sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client",
-    "sign | certificates.k8s.io | signers | kubernetes.io/kubelet-serving",
+    # Kubernetes leaves the approval of these two to others; Motley's controllers approve what a
+    # node asks for its own proxy and its own server.
+    "approve sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client",
+    "approve sign | certificates.k8s.io | signers | kubernetes.io/kubelet-serving",
     "sign | certificates.k8s.io | signers | kubernetes.io/legacy-unknown",
 )
 _PROXY = rules(
@@ -202,6 +215,9 @@ ROLES: dict[str, list[Document]] = {
     ),
     "system:certificates.k8s.io:kubelet-serving-approver": rules(f"{_APPROVER}kubelet-serving"),
     "system:certificates.k8s.io:legacy-unknown-approver": rules(f"{_APPROVER}legacy-unknown"),
+    "motley:certificatesigningrequests:nodeproxyclient": rules(
+        "create | certificates.k8s.io | certificatesigningrequests/nodeproxyclient"
+    ),
     "system:cluster-trust-bundle-discovery": rules(
         "READ | certificates.k8s.io | clustertrustbundles"
     ),
@@ -280,6 +296,11 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "motley:node-autoapprove-renewal": (
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        ("Group system:nodes",),
+    ),
+    # The proxy beside an agent is vouched for by the agent's certificate, never by a join token.
+    "motley:node-autoapprove-proxy": (
+        "motley:certificatesigningrequests:nodeproxyclient",
         ("Group system:nodes",),
     ),
     "system:service-account-issuer-discovery": (

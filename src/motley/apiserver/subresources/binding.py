@@ -16,6 +16,14 @@ from motley.apiserver.writer import other_uid
 
 Document = dict[str, Any]
 
+SUCCESS: Document = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+
 
 async def create(core: Core, call: Call) -> Answer:
     """201 when the pod is bound; 409 when it already was, or is on its way out."""
@@ -32,23 +40,23 @@ async def create_unnamed(core: Core, call: Call) -> Answer:
 async def _bind(core: Core, call: Call, binding: Document, name: str) -> Answer:
     body.check_is("Binding", ("v1",), binding)
     options = write_options(call.info.query, "CreateOptions")
+    await bind(core, call.namespace, name, binding, dry_run=options.dry_run)
+    return answer.of(SUCCESS, 201)
+
+
+async def bind(
+    core: Core, namespace: str, name: str, binding: Document, *, dry_run: bool = False
+) -> None:
+    """Write the node into the pod; returns when that is durable. Raises ApiError."""
     target = _target(binding, name)
     now = core.writer.timestamp()
 
-    def bind(pod: Document) -> Document:
+    def modify(pod: Document) -> Document:
         return bound(pod, name, target, binding, now)
 
     await core.writer.update(
-        _pods(), call.namespace, name, bind, subresource="binding", dry_run=options.dry_run
+        _pods(), namespace, name, modify, subresource="binding", dry_run=dry_run
     )
-    success = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    }
-    return answer.of(success, 201)
 
 
 def _pods() -> scheme.Kind:

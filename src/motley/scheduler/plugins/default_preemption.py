@@ -19,9 +19,9 @@ from motley.scheduler.preemption import Trial
 
 REASON = "PreemptionByScheduler"
 
-_NEVER = "preemption: not eligible due to preemptionPolicy=Never."
-_TERMINATING = "preemption: not eligible due to a terminating pod on the nominated node."
-_UNDER_WAY = "preemption: waiting for the preemption for this pod to be finished"
+NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+TERMINATING = "preemption: not eligible due to a terminating pod on the nominated node."
+UNDER_WAY = "preemption: waiting for the preemption for this pod to be finished"
 
 
 class DefaultPreemptionArgs(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -85,24 +85,26 @@ class DefaultPreemption:
             best.node,
             tuple(victim.info for victim in best.victims),
             f"preemption: {said}, preempting {len(best.victims)} victims",
+            tuple(found.candidates),
         )
 
     def _ineligible(self, pod: PodInfo, nodes: Columns, potential: Mask) -> Ineligible | None:
         if pod.pod.spec.preemption_policy == "Never":
-            return Ineligible(_NEVER)
+            return Ineligible(NEVER)
         if pod.uid in self._nominations.preempting:
-            return Ineligible(_UNDER_WAY)
+            return Ineligible(UNDER_WAY)
         node = self._nominations.node_of(pod.uid)
         row = nodes.rows.get(node)
         if row is None or not potential[row]:
             return None  # nothing ends there any more that would help
         for placed in nodes.pods_on(node).values():
-            if placed.info.priority < pod.priority and _ends_for_another(placed.info):
-                return Ineligible(_TERMINATING)
+            if placed.info.priority < pod.priority and ends_for_another(placed.info):
+                return Ineligible(TERMINATING)
         return None
 
 
-def _ends_for_another(info: PodInfo) -> bool:
+def ends_for_another(info: PodInfo) -> bool:
+    """Is the pod a victim that has not ended yet?"""
     if not info.pod.metadata.deletion_timestamp:
         return False
     condition = info.pod.status.condition("DisruptionTarget")

@@ -25,10 +25,10 @@ from motley.scheduler.contract import (
     Scores,
     Verdict,
 )
+from motley.scheduler.domains import Domains
 from motley.scheduler.feed import Feed
-from motley.scheduler.interning import ABSENT
-from motley.scheduler.plugins import topology
-from motley.scheduler.podsets import Counts, PodSet, Term
+from motley.scheduler.lineup import Gone
+from motley.scheduler.podsets import Counts, PodSet, Tally, Term
 from motley.scheduler.sparse import SparseColumn
 
 _PLANS_KEPT = 1024
@@ -59,7 +59,7 @@ class _Plan:
     is_near_itself: bool
     away: tuple[tuple[str, PodSet], ...]
     preferred: tuple[tuple[str, PodSet, int], ...]
-    kept_away: tuple[tuple[str, _Column], ...]  # terms of placed pods that concern this one
+    kept_away: tuple[tuple[Term, _Column], ...]  # terms of placed pods that concern this one
     attracted: tuple[tuple[str, _Column, int], ...]
 
     @property
@@ -102,31 +102,52 @@ class InterPodAffinity:
 
     def filter(self, pod: PodInfo, nodes: Columns) -> Mask:
         """True where the pod is near whom it must be and far from whom it must be."""
-        near, away, kept_away = self._answers(pod, nodes)
-        return near & ~away & ~kept_away
+        return _all_well(*self._answers(pod, nodes))
 
     def explain(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> dict[str, int]:
         """The pod's own affinity is asked first, then its anti-affinity, then that of others."""
-        near, away, _ = self._answers(pod, nodes)
-        counts = {
-            self.reason: int(np.count_nonzero(rejected & ~near)),
-            self.away_reason: int(np.count_nonzero(rejected & near & away)),
-            self.kept_away_reason: int(np.count_nonzero(rejected & near & ~away)),
-        }
-        return {reason: count for reason, count in counts.items() if count}
+        return self._explained(rejected, *self._answers(pod, nodes))
+
+    def filter_vacated(self, pod: PodInfo, nodes: Columns, gone: Gone) -> Mask:
+        """The same, with pods thought away."""
+        return _all_well(*self._answers(pod, nodes, gone))
+
+    def explain_vacated(
+        self, pod: PodInfo, nodes: Columns, rejected: Mask, gone: Gone
+    ) -> dict[str, int]:
+        """Why `filter_vacated` says no."""
+        return self._explained(rejected, *self._answers(pod, nodes, gone))
 
     def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
         """Rows that no pod's leaving can help: nobody comes to be near to."""
-        return rejected & ~self._answers(pod, nodes)[0]
+        return rejected & ~_near(self._plan(pod, nodes), nodes, None)
 
-    def _answers(self, pod: PodInfo, nodes: Columns) -> tuple[Mask, Mask, Mask]:
+    def _explained(
+        self, rejected: Mask, near: Mask, away: Mask | None, kept_away: Mask | None
+    ) -> dict[str, int]:
+        unwelcome = rejected & near
+        too_near = np.zeros_like(near) if away is None else unwelcome & away
+        counts = {
+            self.reason: int(np.count_nonzero(rejected & ~near)),
+            self.away_reason: int(np.count_nonzero(too_near)),
+            self.kept_away_reason: int(np.count_nonzero(unwelcome & ~too_near)),
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+    def _answers(
+        self, pod: PodInfo, nodes: Columns, gone: Gone | None = None
+    ) -> tuple[Mask, Mask | None, Mask | None]:
         """Where the pod is near enough, where too near to others, and where others mind it."""
-        plan, size = self._plan(pod, nodes), nodes.size
-        return (
-            _near(plan, nodes),
-            _blocked(((key, nodes.tallies.of(pods, size)) for key, pods in plan.away), nodes),
-            _blocked(((key, column.dense(size)) for key, column in plan.kept_away), nodes),
+        plan, size, tallies = self._plan(pod, nodes), nodes.size, nodes.tallies
+        away = (
+            (key, tallies.tally(pods, size), gone.of(pods) if gone else None)
+            for key, pods in plan.away
         )
+        kept_away = (
+            (term.topology_key, column, gone.away(term) if gone else None)
+            for term, column in plan.kept_away
+        )
+        return _near(plan, nodes, gone), _blocked(away, nodes), _blocked(kept_away, nodes)
 
     def may_help(self, pod: PodInfo, event: events.ClusterEvent) -> bool:
         """A new pod must be one to be near to, a gone one must have been in the way."""
@@ -148,16 +169,20 @@ class InterPodAffinity:
         plan = self._plan(pod, nodes)
         if self._args.ignore_preferred_terms_of_existing_pods and not plan.preferred:
             return SKIP
-        by_key: dict[str, Scores] = {}
-        for key, pods, weight in plan.preferred:
-            _weigh(by_key, nodes, key, nodes.tallies.of(pods, nodes.size), weight)
-        for key, column, weight in plan.attracted:
-            _weigh(by_key, nodes, key, column.dense(nodes.size), weight)
+        size = nodes.size
+        found: list[tuple[str, Tally | _Column, int]] = [
+            (key, nodes.tallies.tally(pods, size), weight) for key, pods, weight in plan.preferred
+        ]
+        by_key: dict[str, Scores] = {}  # by domain
+        for key, counted, weight in (*found, *plan.attracted):
+            sums = counted.by_domain(nodes.domains(key), size)
+            if sums.any():
+                by_key[key] = by_key[key] + sums * weight if key in by_key else sums * weight
         if not by_key:
             return SKIP
-        total = np.zeros(nodes.size)
+        total = np.zeros(size)
         for key, weights in by_key.items():
-            total += topology.spread(nodes, key, weights)
+            total += nodes.domains(key).by_row(weights)
         pod.state[self.name] = total
         return None
 
@@ -168,8 +193,9 @@ class InterPodAffinity:
 
     def normalize(self, pod: PodInfo, scores: Scores, feasible: Mask) -> Scores:
         """The lowest is 0, the highest 100; all equal: nobody gets anything."""
-        lowest = np.where(feasible, scores, np.inf).min(initial=np.inf)
-        difference = np.where(feasible, scores, -np.inf).max(initial=-np.inf) - lowest
+        among = scores if np.count_nonzero(feasible) == len(scores) else scores[feasible]
+        lowest = among.min(initial=np.inf)
+        difference = among.max(initial=-np.inf) - lowest
         if not difference > 0:
             return np.zeros_like(scores)
         scaled: Scores = np.floor(MAX_SCORE * ((scores - lowest) / difference))
@@ -214,7 +240,7 @@ class InterPodAffinity:
                 for t, weight in terms.preferred
             ),
             kept_away=tuple(
-                (term.topology_key, column)
+                (term, column)
                 for term, column in standing.away.items()
                 if self._concerns(term, pod)
             ),
@@ -222,39 +248,59 @@ class InterPodAffinity:
         )
 
 
-def _near(plan: _Plan, nodes: Columns) -> Mask:
+def _all_well(near: Mask, away: Mask | None, kept_away: Mask | None) -> Mask:
+    for unwelcome in (away, kept_away):
+        if unwelcome is not None:
+            near = near > unwelcome
+    return near
+
+
+def _found(domains: Domains, counted: Tally | _Column, size: int, leaving: Counts | None) -> Mask:
+    """Rows in whose domain there is somebody, those aside who leave the row itself."""
+    if domains.are_single:
+        there = counted.dense(size)
+        return (there > 0 if leaving is None else there > leaving) & domains.labelled
+    sums = counted.by_domain(domains, size)
+    if leaving is None:
+        found: Mask = (sums > 0).take(domains.of_row)
+    else:
+        found = domains.by_row(sums) > leaving * domains.labelled
+    return found
+
+
+def _near(plan: _Plan, nodes: Columns, gone: Gone | None) -> Mask:
     mask = np.ones(nodes.size, np.bool_)
     if plan.near is None:
         return mask
-    counts = nodes.tallies.of(plan.near, nodes.size)
+    counted = nodes.tallies.tally(plan.near, nodes.size)
+    leaving = gone.of(plan.near) if gone else None
     labelled = np.ones(nodes.size, np.bool_)
-    is_anybody_anywhere = False
+    anybody: Mask | bool = False  # anywhere
     for key in plan.near_keys:
-        found = topology.touched(nodes, key, counts)
-        is_anybody_anywhere |= bool(found.any())
-        labelled &= nodes.label(key) != ABSENT
+        domains = nodes.domains(key)
+        found = _found(domains, counted, nodes.size, leaving)
+        labelled &= domains.labelled
         mask &= found
+        if leaving is None:
+            anybody |= bool(found.any())
+        else:
+            everybody = counted.by_domain(domains, nodes.size).sum()
+            anybody |= everybody > leaving * domains.labelled
     # The first of a group whose pods want to be near each other has nobody to be near to.
-    return labelled if plan.is_near_itself and not is_anybody_anywhere else mask
-
-
-def _blocked(found: Iterable[tuple[str, Counts]], nodes: Columns) -> Mask:
-    """Rows in a domain where any of these counts is above zero."""
-    by_key: dict[str, Counts] = {}
-    for key, counts in found:
-        by_key[key] = by_key[key] + counts if key in by_key else counts
-    mask = np.zeros(nodes.size, np.bool_)
-    for key, counts in by_key.items():
-        mask |= topology.touched(nodes, key, counts)
+    if plan.is_near_itself and not np.all(anybody):
+        mask = np.where(anybody, mask, labelled)
     return mask
 
 
-def _weigh(
-    by_key: dict[str, Scores], nodes: Columns, key: str, counts: Counts, weight: int
-) -> None:
-    if (counts * nodes.label(key)).any():  # ABSENT is 0
-        weighted = counts * weight
-        by_key[key] = by_key[key] + weighted if key in by_key else weighted
+def _blocked(
+    found: Iterable[tuple[str, Tally | _Column, Counts | None]], nodes: Columns
+) -> Mask | None:
+    """Rows in a domain where any of these counts is above zero; None: nothing is counted."""
+    mask: Mask | None = None
+    for key, counted, leaving in found:
+        here = _found(nodes.domains(key), counted, nodes.size, leaving)
+        mask = here if mask is None else mask | here
+    return mask
 
 
 _f: contract.Made[contract.FilterPlugin] = InterPodAffinity

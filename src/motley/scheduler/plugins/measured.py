@@ -144,12 +144,19 @@ class Measurements:
     _made_for: tuple[int, int] = (-1, -1)
     _taken: int = 0
     _good_until: float = -math.inf
+    _last_at: float = -math.inf
 
     def take(self, values: Mapping[str, float], now: float) -> None:
         """A source has answered; nodes it left out keep their value until that is stale."""
         kept = {n: m for n, m in self._values.items() if now - m.at <= self.stale_s}
         self._values = kept | {n: _Measured(v, now) for n, v in values.items()}
         self._taken += 1
+        self._last_at = now
+
+    def age_s(self, now: float) -> float | None:
+        """How long ago the source answered last; None: never, or too long ago."""
+        age_s = now - self._last_at
+        return age_s if age_s <= self.stale_s else None
 
     def percent(self, nodes: Columns, resource: int, now: float) -> Scores:
         """By row: percent in use; NaN where nothing is known, or nothing recent."""

@@ -3,8 +3,10 @@
 import numpy as np
 
 from motley.scheduler import contract, events
-from motley.scheduler.contract import SKIP, Columns, Mask, PodInfo, Verdict
+from motley.scheduler.columns import EVERY_ROW
+from motley.scheduler.contract import SKIP, Columns, Mask, PodInfo, Rows, Verdict
 from motley.scheduler.events import ClusterEvent
+from motley.scheduler.podinfo import ANY_ADDRESS, HostPort
 
 
 class NodePorts:
@@ -24,11 +26,27 @@ class NodePorts:
 
     def filter(self, pod: PodInfo, nodes: Columns) -> Mask:
         """True where no pod holds one of the ports."""
-        mask = np.ones(nodes.size, np.bool_)
+        return self.filter_rows(pod, nodes, EVERY_ROW)
+
+    def filter_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Mask:
+        """Only the pods on the node itself matter."""
+        mask: Mask = np.ones(nodes.size, np.bool_)[rows]
         for wanted in pod.host_ports:
-            for rows in nodes.port_taken(wanted):
-                mask[rows] = False
+            mask &= nodes.ports_free(wanted, rows)
         return mask
+
+    def stays_taken(self, pod: PodInfo, nodes: Columns, rows: Mask) -> Mask:
+        """Of these rows, those where a port is held by a pod that the pod may not push out."""
+        held = rows & ~self.filter(pod, nodes)
+        for row in np.flatnonzero(held).tolist():  # few: a host port is a rare thing
+            held[row] = any(
+                _meet(wanted, port)
+                for placed in nodes.pods_on(nodes.names[row]).values()
+                if placed.info.priority >= pod.priority
+                for port in placed.info.host_ports
+                for wanted in pod.host_ports
+            )
+        return held
 
     def may_help(self, pod: PodInfo, event: ClusterEvent) -> bool:
         """A pod that held none of these ports frees none of them."""
@@ -36,6 +54,13 @@ class NodePorts:
             wanted = {(port.protocol, port.port) for port in pod.host_ports}
             return any((port.protocol, port.port) in wanted for port in event.pod.host_ports)
         return True
+
+
+def _meet(a: HostPort, b: HostPort) -> bool:
+    addresses = {a.address, b.address}
+    return (a.protocol, a.port) == (b.protocol, b.port) and (
+        len(addresses) == 1 or ANY_ADDRESS in addresses
+    )
 
 
 _: contract.Made[contract.FilterPlugin] = NodePorts

@@ -8,7 +8,17 @@ import msgspec
 import numpy as np
 
 from motley.scheduler import contract
-from motley.scheduler.contract import MAX_SCORE, SKIP, Columns, Mask, PodInfo, Scores, Verdict
+from motley.scheduler.columns import EVERY_ROW
+from motley.scheduler.contract import (
+    MAX_SCORE,
+    SKIP,
+    Columns,
+    Mask,
+    PodInfo,
+    Rows,
+    Scores,
+    Verdict,
+)
 from motley.scheduler.plugins.resource_usage import (
     CPU_AND_MEMORY,
     ResourceSpec,
@@ -26,18 +36,32 @@ class NodeResourcesBalancedAllocationArgs(
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
 
-def _balance(usages: list[Usage], *, with_pod: bool) -> Scores:
-    """100 less the standard deviation of the shares in use, in whole percent."""
-    shares = []
-    for usage in usages:
-        used = usage.requested + usage.wanted if with_pod else usage.requested
-        share = np.minimum(used / usage.allocatable, 1.0)
-        shares.append(share if usage.usable is None else np.where(usage.usable, share, np.nan))
-    if len(shares) == 2 and all(usage.usable is None for usage in usages):
-        deviation: Scores = np.abs((shares[0] - shares[1]) / 2)
+def _balance(usage: Usage) -> Scores:
+    """[without or with the pod, row]: 100 less the standard deviation of the shares in use."""
+    used = np.empty((2, *usage.requested.shape))  # [without or with the pod, resource, row]
+    used[0] = usage.requested
+    np.add(usage.requested, usage.asked.wanted, out=used[1])
+    shares = np.minimum(used / usage.allocatable, 1.0)
+    if len(usage.asked.which) == 2 and usage.usable is None:
+        deviation: Scores = np.abs(shares[:, 0] - shares[:, 1]) / 2
     else:
-        deviation = np.nan_to_num(np.nanstd(np.array(shares), axis=0))
+        deviation = _deviation(shares, usage)
     return np.floor((1.0 - deviation) * MAX_SCORE)
+
+
+def _deviation(shares: Scores, usage: Usage) -> Scores:
+    """The standard deviation over the resources that a node has, 0 where it has none.
+
+    Resource by resource, so that a row gives the same number whatever rows are beside it.
+    """
+    resources = range(shares.shape[1])
+    usable = np.ones(usage.requested.shape) if usage.usable is None else usage.usable * 1.0
+    number: Scores = sum((usable[r] for r in resources), np.zeros(1))
+    shares = np.where(usable > 0, shares, 0.0)
+    mean = sum((shares[:, r] for r in resources), np.zeros(1)) / number
+    squares = sum((usable[r] * (shares[:, r] - mean) ** 2 for r in resources), np.zeros(1))
+    deviation: Scores = np.nan_to_num(np.sqrt(squares / number))
+    return deviation
 
 
 class NodeResourcesBalancedAllocation:
@@ -55,13 +79,17 @@ class NodeResourcesBalancedAllocation:
 
     def score(self, pod: PodInfo, nodes: Columns) -> Scores:
         """50 to 100."""
+        return self.score_rows(pod, nodes, EVERY_ROW)
+
+    def score_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Scores:
+        """Only what the pods on the node itself request matters."""
+        usage = self._usage.read(pod, nodes, rows)
+        if usage is None:
+            return np.full(nodes.size, 75.0)[rows]
         with quietly():
-            usages = list(self._usage.read(pod, nodes))
-            if not usages:
-                return np.full(nodes.size, 75.0)
-            after = _balance(usages, with_pod=True)
-            before = _balance(usages, with_pod=False)
-            return np.floor(75.0 + (after - before) / 2)
+            before, after = _balance(usage)
+            scores: Scores = np.floor(75.0 + (after - before) / 2)
+        return scores
 
 
 _: contract.Made[contract.ScorePlugin] = NodeResourcesBalancedAllocation

@@ -5,17 +5,17 @@ of three strategies: LeastAllocated (spread, the default), MostAllocated (pack),
 RequestedToCapacityRatio (any broken line over utilisation).
 """
 
-import itertools
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
 from motley.scheduler import contract, events
-from motley.scheduler.columns import PODS_ROW
-from motley.scheduler.contract import MAX_SCORE, Columns, Mask, PodInfo, Scores
+from motley.scheduler.columns import EVERY_ROW, PODS_ROW
+from motley.scheduler.contract import MAX_SCORE, Columns, Mask, PodInfo, Rows, Scores
 from motley.scheduler.events import ClusterEvent
+from motley.scheduler.plugins import shapes
 from motley.scheduler.plugins.resource_usage import (
     CPU_AND_MEMORY,
     ResourceSpec,
@@ -23,30 +23,16 @@ from motley.scheduler.plugins.resource_usage import (
     UsageReader,
     quietly,
 )
-
-
-class ShapePoint(msgspec.Struct, forbid_unknown_fields=True):
-    """At this utilisation (percent) a node gets this score (0 to 10)."""
-
-    utilization: int
-    score: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.utilization <= 100:
-            raise ValueError(f"utilization {self.utilization} is not between 0 and 100")
-        if not 0 <= self.score <= 10:
-            raise ValueError(f"score {self.score} is not between 0 and 10")
+from motley.scheduler.plugins.shapes import Shape
 
 
 class RequestedToCapacityRatio(msgspec.Struct, forbid_unknown_fields=True):
     """The broken line, by rising utilisation."""
 
-    shape: tuple[ShapePoint, ...] = ()
+    shape: Shape = ()
 
     def __post_init__(self) -> None:
-        points = [point.utilization for point in self.shape]
-        if not points or any(a >= b for a, b in itertools.pairwise(points)):
-            raise ValueError("shape must have at least one point, sorted by utilization")
+        shapes.check(self.shape)
 
 
 class ScoringStrategy(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -73,32 +59,22 @@ Scorer: TypeAlias = Callable[[Usage], Scores]
 
 
 def _least(usage: Usage) -> Scores:
-    left = usage.allocatable - (usage.requested + usage.wanted)
+    left = usage.allocatable - (usage.requested + usage.asked.wanted)
     return np.maximum(np.floor(left * MAX_SCORE / usage.allocatable), 0.0)
 
 
 def _most(usage: Usage) -> Scores:
-    used = np.minimum(usage.requested + usage.wanted, usage.allocatable)
+    used = np.minimum(usage.requested + usage.asked.wanted, usage.allocatable)
     return np.floor(used * MAX_SCORE / usage.allocatable)
 
 
-def _ratio(shape: tuple[ShapePoint, ...]) -> Scorer:
-    at = np.array([point.utilization for point in shape], np.float64)
-    scores = np.array([point.score * MAX_SCORE / 10 for point in shape], np.float64)
+def _ratio(shape: Shape) -> Scorer:
+    line = shapes.broken_line(shape)
 
     def score(usage: Usage) -> Scores:
-        used = usage.requested + usage.wanted
-        percent = np.where(
-            used > usage.allocatable, 100.0, np.floor(used * 100 / usage.allocatable)
-        )
-        segment = np.clip(np.searchsorted(at, percent), 1, max(len(at) - 1, 1))
-        if len(at) == 1:
-            return np.full_like(percent, scores[0])
-        low, high = segment - 1, segment
-        slope = (scores[high] - scores[low]) * (percent - at[low]) / (at[high] - at[low])
-        line = scores[low] + np.trunc(slope)
-        line = np.where(percent <= at[0], scores[0], line)
-        return np.where(percent > at[-1], scores[-1], line)
+        used = usage.requested + usage.asked.wanted
+        percent = np.floor(used * 100 / usage.allocatable)
+        return line(np.where(used > usage.allocatable, 100.0, percent))
 
     return score
 
@@ -134,10 +110,14 @@ class NodeResourcesFit:
 
     def filter(self, pod: PodInfo, nodes: Columns) -> Mask:
         """True where there is room for everything the pod asks for."""
-        mask: Mask = nodes.requested[PODS_ROW] < nodes.allocatable[PODS_ROW]
+        return self.filter_rows(pod, nodes, EVERY_ROW)
+
+    def filter_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Mask:
+        """Only what the pods on the node itself request matters."""
+        mask: Mask = nodes.requested[PODS_ROW, rows] < nodes.allocatable[PODS_ROW, rows]
         for name, wanted in pod.requests.items():
             if not self._is_ignored(name):
-                mask &= self._has_room(name, wanted, nodes)
+                mask &= self._has_room(name, wanted, nodes, rows)
         return mask
 
     def explain(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> dict[str, int]:
@@ -189,33 +169,35 @@ class NodeResourcesFit:
 
     def score(self, pod: PodInfo, nodes: Columns) -> Scores:
         """The weighted mean of the strategy's score per resource."""
-        total: Scores | None = None
-        weights: Any = 0.0
+        return self.score_rows(pod, nodes, EVERY_ROW)
+
+    def score_rows(self, pod: PodInfo, nodes: Columns, rows: Rows) -> Scores:
+        """Only what the pods on the node itself request matters."""
+        usage = self._usage.read(pod, nodes, rows)
+        if usage is None:
+            return np.zeros(nodes.size)[rows]
         with quietly():
-            for usage in self._usage.read(pod, nodes):
-                score = self._scorer(usage)
-                if usage.weight != 1:
-                    score = score * usage.weight
-                weight: Any = usage.weight
-                if usage.usable is not None:
-                    score = np.where(usage.usable, score, 0.0)
-                    weight = usage.weight * usage.usable.astype(np.float64)
-                if self._is_ratio:  # kube-scheduler leaves resources that score 0 out of the mean
-                    weight = weight * (score > 0)
-                total = score if total is None else total + score
-                weights = weights + weight
-            if total is None:
-                return np.zeros(nodes.size)
-            mean: Scores = total / weights
-            mean = np.round(mean) if self._is_ratio else np.floor(mean)
-        return np.nan_to_num(mean) if isinstance(weights, np.ndarray) else mean
+            scores = self._scorer(usage)
+            if usage.usable is None and not self._is_ratio:
+                # Whole numbers: their sum is the same in any order.
+                whole: Scores = np.add.reduce(scores * usage.asked.weights)
+                return np.floor(whole / usage.asked.weight)
+            weights = usage.asked.weights
+            if usage.usable is not None:
+                scores = np.where(usage.usable, scores, 0.0)
+                weights = weights * usage.usable
+            if self._is_ratio:  # kube-scheduler leaves resources that score 0 out of the mean
+                weights = weights * (scores > 0)
+            mean = np.add.reduce(scores * usage.asked.weights) / np.add.reduce(weights)
+            whole = np.floor(mean + 0.5 if self._is_ratio else mean)
+        return np.nan_to_num(whole)
 
     @staticmethod
-    def _has_room(name: str, wanted: int, nodes: Columns) -> Mask:
-        row = nodes.resource(name)
-        if row is None:
-            return np.zeros(nodes.size, np.bool_)
-        fits: Mask = nodes.requested[row] + wanted <= nodes.allocatable[row]
+    def _has_room(name: str, wanted: int, nodes: Columns, rows: Rows = EVERY_ROW) -> Mask:
+        resource = nodes.resource(name)
+        if resource is None:
+            return np.zeros(nodes.size, np.bool_)[rows]
+        fits: Mask = nodes.requested[resource, rows] + wanted <= nodes.allocatable[resource, rows]
         return fits
 
     def _is_ignored(self, name: str) -> bool:

@@ -13,15 +13,16 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from motley.api.selectors import Selector
 from motley.api.views.pod import TopologySpreadConstraint
 from motley.scheduler import contract, events, surroundings
 from motley.scheduler.contract import MAX_SCORE, SKIP, Columns, Mask, PodInfo, Scores, Verdict
+from motley.scheduler.domains import Domains, Numbers
 from motley.scheduler.feed import Feed
 from motley.scheduler.interning import ABSENT
-from motley.scheduler.plugins import node_affinity, taint_toleration, topology
+from motley.scheduler.lineup import Gone
+from motley.scheduler.plugins import node_affinity, taint_toleration
 from motley.scheduler.podsets import Condition, Counts, PodSet, with_own_labels
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -33,7 +34,6 @@ SYSTEM_CONSTRAINTS = (
     TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable=SOFT, max_skew=5),
 )
 
-_Domains = npt.NDArray[np.intp]
 _PLANS_KEPT = 128  # some 250 kB each at 5,000 nodes
 _SELECTORS_KEPT = 4096
 
@@ -71,10 +71,9 @@ class _Spread:
     max_skew: int
     pods: PodSet | None  # None: an empty selector, which counts nobody
     holds_itself: bool
-    domains: _Domains
-    numbers: int  # of domains, ABSENT included
-    counted: _Domains  # as `domains`, ABSENT where the pods are not counted
-    present: _Domains  # domains with nodes whose pods are counted
+    domains: Domains
+    counted: Domains  # the same without nodes whose pods are not counted
+    present: Numbers  # domains with nodes whose pods are counted
     is_short: bool  # of domains: then the emptiest counts as having no pod
 
     def here(self, nodes: Columns) -> Counts:
@@ -83,30 +82,47 @@ class _Spread:
 
     def per_domain(self, nodes: Columns) -> Counts:
         """By domain: how many pods are there."""
-        return topology.sums(self.counted, self.here(nodes), self.numbers)
+        if self.pods is None:
+            return np.zeros(self.domains.count)
+        return nodes.tallies.tally(self.pods, nodes.size).by_domain(self.counted, nodes.size)
 
-    def allowed(self, nodes: Columns) -> Mask:
-        """Rows whose domain can take one more."""
+    def allowed(self, nodes: Columns, gone: Gone | None = None) -> Mask:
+        """Rows whose domain can take one more; `gone`: pods thought away."""
         counts = self.per_domain(nodes)
         lowest = 0.0 if self.is_short else counts[self.present].min(initial=np.inf)
-        fits: Mask = counts + self.holds_itself - lowest <= self.max_skew
-        fits[ABSENT] = False
-        return fits.take(self.domains)
+        fits: Mask
+        if gone is None or self.pods is None:
+            fits = counts + self.holds_itself - lowest <= self.max_skew
+            fits[ABSENT] = False
+            return fits.take(self.domains.of_row)
+        left = self.domains.by_row(counts) - gone.of(self.pods) * self.counted.labelled
+        # If that makes the domain the emptiest of all, it can take one more anyway: so `lowest`
+        # may stay what it was.
+        fits = left + self.holds_itself - lowest <= self.max_skew
+        return fits & self.domains.labelled
 
-    def cost(self, nodes: Columns, scored: Mask) -> Scores:
-        """By row: the pods in its domain, weighted; nothing outside of all domains."""
-        skew = self.max_skew - 1
+    def cost(self, nodes: Columns, domains: int) -> Scores:
+        """By row: the pods in its domain, weighted by how many `domains` are scored.
+
+        Fewer domains have more pods each; the weight keeps them from outvoting the others.
+        Outside of all domains there is nothing.
+        """
+        weight, skew = math.log(domains + 2), self.max_skew - 1
         if self.key == HOSTNAME:
-            weight = math.log(np.count_nonzero(scored) + 2)
-            return np.where(self.domains != ABSENT, self.here(nodes) * weight + skew, 0.0)
-        domains = np.bincount(self.domains[scored], minlength=1)
-        # Fewer domains have more pods each; the weight keeps them from outvoting the others.
-        costs = self.per_domain(nodes) * math.log(np.count_nonzero(domains) + 2) + skew
+            return np.where(self.domains.labelled, self.here(nodes) * weight + skew, 0.0)
+        costs = self.per_domain(nodes) * weight + skew
         costs[ABSENT] = 0
-        return costs.take(self.domains)
+        return costs.take(self.domains.of_row)
+
+    def domains_in(self, scored: Mask) -> int:
+        """How many domains these rows are in."""
+        if self.key == HOSTNAME:
+            return int(np.count_nonzero(scored))
+        rows = np.bincount(self.domains.of_row[scored], minlength=1)
+        return int(np.count_nonzero(rows))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     """The constraints of a template, as long as no node and no default selector changes."""
 
@@ -114,6 +130,16 @@ class _Plan:
     hard: tuple[_Spread, ...]
     soft: tuple[_Spread, ...]
     scored: Mask  # rows that are in a domain of every soft constraint, where that is asked for
+    _among: bytes = b""  # the rows that were scored last
+    _domains: tuple[int, ...] = ()  # how many of each soft constraint they are in
+
+    def domains_in(self, scored: Mask) -> tuple[int, ...]:
+        """By soft constraint: how many domains these rows are in. Mostly the same as last time."""
+        among = scored.tobytes()
+        if among != self._among:
+            self._among = among
+            self._domains = tuple(spread.domains_in(scored) for spread in self.soft)
+        return self._domains
 
 
 class PodTopologySpread:
@@ -153,17 +179,35 @@ class PodTopologySpread:
 
     def filter(self, pod: PodInfo, nodes: Columns) -> Mask:
         """True where every hard constraint holds with the pod there."""
+        return self._allowed(pod, nodes, None)
+
+    def filter_vacated(self, pod: PodInfo, nodes: Columns, gone: Gone) -> Mask:
+        """The same, with pods thought away."""
+        return self._allowed(pod, nodes, gone)
+
+    def _allowed(self, pod: PodInfo, nodes: Columns, gone: Gone | None) -> Mask:
         mask = np.ones(nodes.size, np.bool_)
         for spread in self._plan(pod, nodes).hard:
-            mask &= spread.allowed(nodes)
+            mask &= spread.allowed(nodes, gone)
         return mask
 
     def explain(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> dict[str, int]:
         """A node counts under the first constraint it fails: for its label, or for the skew."""
+        return self._explained(pod, nodes, rejected, None)
+
+    def explain_vacated(
+        self, pod: PodInfo, nodes: Columns, rejected: Mask, gone: Gone
+    ) -> dict[str, int]:
+        """Why `filter_vacated` says no."""
+        return self._explained(pod, nodes, rejected, gone)
+
+    def _explained(
+        self, pod: PodInfo, nodes: Columns, rejected: Mask, gone: Gone | None
+    ) -> dict[str, int]:
         left, unlabelled = rejected.copy(), 0
         for spread in self._plan(pod, nodes).hard:
-            unlabelled += int(np.count_nonzero(left & (spread.domains == ABSENT)))
-            left &= spread.allowed(nodes)
+            unlabelled += int(np.count_nonzero(left > spread.domains.labelled))
+            left &= spread.allowed(nodes, gone)
         counts = {
             self.reason: int(np.count_nonzero(rejected)) - unlabelled,
             self.label_reason: unlabelled,
@@ -171,8 +215,15 @@ class PodTopologySpread:
         return {reason: count for reason, count in counts.items() if count}
 
     def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
-        """Rows that no pod's leaving can help: they are in no domain of some constraint."""
-        return rejected & ~_labelled(self._constraints(pod, HARD), nodes)
+        """Rows that are in no domain of the first constraint they fail: pods may leave in vain.
+
+        Where another one fails before, kube-scheduler does not get to know, and looks for victims.
+        """
+        left, lost = rejected.copy(), np.zeros(nodes.size, np.bool_)
+        for spread in self._plan(pod, nodes).hard:
+            lost |= left & ~spread.domains.labelled
+            left &= spread.allowed(nodes, None)
+        return lost
 
     def may_help(self, pod: PodInfo, event: events.ClusterEvent) -> bool:
         """Pods that no constraint counts change nothing."""
@@ -194,8 +245,8 @@ class PodTopologySpread:
             return SKIP
         scored = feasible & plan.scored
         total = np.zeros(nodes.size)
-        for spread in plan.soft:
-            total += spread.cost(nodes, scored)
+        for spread, domains in zip(plan.soft, plan.domains_in(scored), strict=True):
+            total += spread.cost(nodes, domains)
         pod.state[self.name] = np.floor(total + 0.5), scored
         return None
 
@@ -207,11 +258,13 @@ class PodTopologySpread:
     def normalize(self, pod: PodInfo, scores: Scores, feasible: Mask) -> Scores:
         """The fewest pods are 100; a node outside of the domains is 0."""
         scored: Mask = pod.state[self.name][1]
-        highest = np.where(scored, scores, 0.0).max(initial=0.0)
+        is_everywhere = np.count_nonzero(scored) == len(scores)
+        among = scores if is_everywhere else scores[scored]
+        highest, lowest = among.max(initial=0.0), among.min(initial=np.inf)
         if highest == 0:
             return np.where(scored, MAX_SCORE, 0.0)
-        lowest = np.where(scored, scores, np.inf).min(initial=np.inf)
-        return np.where(scored, np.floor(MAX_SCORE * (highest + lowest - scores) / highest), 0.0)
+        scaled: Scores = np.floor(MAX_SCORE * (highest + lowest - scores) / highest)
+        return scaled if is_everywhere else np.where(scored, scaled, 0.0)
 
     # -- what the constraints come to -------------------------------------------------------
 
@@ -273,7 +326,7 @@ def _labelled(
     """Nodes that are in some domain of every constraint."""
     mask = nodes.live.copy()
     for constraint, _ in constraints:
-        mask &= nodes.label(constraint.topology_key) != ABSENT
+        mask &= nodes.domains(constraint.topology_key).labelled
     return mask
 
 
@@ -289,9 +342,9 @@ def _laid_out(
         included = included & node_affinity.match_required(pod, nodes)
     if constraint.node_taints_policy == "Honor":
         included = included & taint_toleration.tolerated(pod, nodes)
-    domains = nodes.label(constraint.topology_key).astype(np.intp)
-    counted = np.where(included, domains, ABSENT)
-    present = np.unique(counted[counted != ABSENT])
+    domains = nodes.domains(constraint.topology_key)
+    counted = domains.only(included) if (domains.labelled > included).any() else domains
+    present = np.unique(counted.of_row[counted.labelled])
     condition = Condition(frozenset({pod.group.namespace}), selector)
     return _Spread(
         constraint.topology_key,
@@ -299,7 +352,6 @@ def _laid_out(
         None if selector.is_everything else PodSet((condition,), staying=True),
         selector.matches(dict(pod.group.labels)),
         domains,
-        int(domains.max(initial=ABSENT)) + 1,
         counted,
         present,
         len(present) < (1 if constraint.min_domains is None else constraint.min_domains),

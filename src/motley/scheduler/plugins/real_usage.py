@@ -14,24 +14,16 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-import aiohttp
-import msgspec
 import numpy as np
 
-from motley.api import status
 from motley.client.rest import Client
 from motley.lib import journal
-from motley.lib.backoff import Backoff
 from motley.scheduler import contract
 from motley.scheduler.contract import MAX_SCORE, Columns, Mask, PodInfo, Scores
-from motley.scheduler.plugins.measured import (
-    Measurements,
-    Prometheus,
-    Requested,
-    ResourceMetrics,
-    Source,
-    SourceError,
-)
+from motley.scheduler.plugins import polling
+from motley.scheduler.plugins.measured import Measurements, Requested
+from motley.scheduler.plugins.polling import SourceArgs
+from motley.scheduler.plugins.scorelog import PerNode
 
 log = journal.get(__name__)
 
@@ -39,28 +31,10 @@ NOISE = 10.0  # percent points that are stretched to the whole range at least
 _STALE_INTERVALS = 3
 _RULE_WINDOW_S = 300.0  # the pre-aggregated series are averages over five minutes
 _API_WINDOW_S = 30.0  # metrics.k8s.io: about one scrape and a half of metrics-server
-_SLOWEST_S = 300.0
 
 
-class RealUsageArgs(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """Where measurements come from (`metrics.k8s.io` if no Prometheus is named), how long an
-    answer may take, and how often it is asked for."""
-
-    prometheus_api_addr: str = ""
-    query_metric_time_seconds: int = 10
-    query_metric_interval_seconds: int = 10
-
-    def __post_init__(self) -> None:
-        if self.prometheus_api_addr and not self.prometheus_api_addr.startswith(
-            ("http://", "https://")
-        ):
-            raise ValueError("prometheusApiAddr must be a URL, http:// or https://")
-        for name, value in (
-            ("queryMetricTimeSeconds", self.query_metric_time_seconds),
-            ("queryMetricIntervalSeconds", self.query_metric_interval_seconds),
-        ):
-            if not 1 <= value <= 3600:
-                raise ValueError(f"{name} must be 1 to 3600")
+class RealUsageArgs(SourceArgs, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Where measurements come from; nothing else can be chosen."""
 
 
 class RealUsage:
@@ -118,44 +92,23 @@ class RealUsage:
         turned: Scores = MAX_SCORE - np.floor((used - lowest) * MAX_SCORE / span)
         result = np.clip(turned, 0.0, MAX_SCORE)
         log.debug("nodes scored by use", plugin=self.name, pod=pod.key, busiest=highest,
-                  idlest=lowest, unmeasured=len(among) - len(known))  # fmt: skip
+                  idlest=lowest, unmeasured=len(among) - len(known),
+                  scores=PerNode(self._nodes, feasible, scores, result))  # fmt: skip
         return result
+
+    def ages(self, pod: PodInfo) -> Mapping[str, float]:
+        """How old the last measurement is."""
+        age_s = self._measured.age_s(self._clock.monotonic())
+        return {} if age_s is None else {self.resource: age_s}
 
     # -- measuring --------------------------------------------------------------------------
 
     async def background(self, client: Client) -> None:
         """Ask the source again and again, until cancelled."""
-        if not self._args.prometheus_api_addr:
-            await self._poll(ResourceMetrics(client, self.resource))
-            return
-        async with aiohttp.ClientSession(trust_env=True) as session:
-            await self._poll(
-                Prometheus(
-                    session,
-                    self._args.prometheus_api_addr,
-                    self.metric,
-                    self._args.query_metric_time_seconds,
-                )
-            )
-
-    async def _poll(self, source: Source) -> None:
-        interval_s = self._args.query_metric_interval_seconds
-        pauses = Backoff(base_s=interval_s, cap_s=max(interval_s, _SLOWEST_S))
-        while True:
-            if await self._ask(source):
-                pauses.reset()
-                await self._clock.sleep(interval_s)
-            else:
-                await self._clock.sleep(pauses.next())
-
-    async def _ask(self, source: Source) -> bool:
-        try:
-            values = await source.fetch()
-        except (SourceError, status.ApiError, OSError, TimeoutError) as error:
-            log.warning("no measurements", plugin=self.name, error=str(error) or repr(error))
-            return False
-        self.take(values)
-        return True
+        metrics = {self.resource: self.metric}
+        await polling.poll(
+            self.name, metrics, self._args, client, lambda _, values: self.take(values), self._clock
+        )
 
     def take(self, values: Mapping[str, float]) -> None:
         """Believe these measurements from now on."""
