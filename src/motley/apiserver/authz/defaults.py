@@ -10,6 +10,8 @@ A line is `verbs | groups | resources [| names]`; the core group is written `cor
 
 from typing import Any
 
+from motley.api import scheme
+
 Document = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -66,8 +68,9 @@ VIEW = rules(
     "READ | policy | poddisruptionbudgets poddisruptionbudgets/status",
     "READ | networking.k8s.io | ingresses ingresses/status networkpolicies",
     "READ | resource.k8s.io | resourceclaims resourceclaims/status resourceclaimtemplates",
-    "READ | motley.io | decisions",
 )
+# Motley's own kinds, for whoever may see everything; left out where their group is not served.
+MOTLEY_VIEW = rules("READ | motley.io | decisions")
 EDIT = rules(
     "READ | core | pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
     "impersonate | core | serviceaccounts",
@@ -180,6 +183,8 @@ _PROXY = rules(
     "list watch | networking.k8s.io | servicecidrs",
     # Motley: cluster DNS runs in the same process and answers names of pods, too.
     "READ | core | pods namespaces services endpoints",
+    # … and it enforces network policies.
+    "list watch | networking.k8s.io | networkpolicies",
 )
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = (
@@ -266,6 +271,7 @@ _AGGREGATED_BY = {name: f"{GROUP}/aggregate-to-{name}" for name in ("admin", "ed
 _LABELS = {
     "edit": "admin",
     "view": "edit",
+    "motley:aggregate-to-view": "view",
     **{f"system:aggregate-to-{name}": name for name in _AGGREGATED_BY},
 }
 
@@ -313,8 +319,12 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
 def cluster_roles() -> list[Document]:
     """Every default ClusterRole, as it is first stored."""
     found = [_role(name, listed) for name, listed in ROLES.items()]
+    view = VIEW
+    if scheme.by_kind("motley.io/v1", "Decision") is not None:
+        found.append(_role("motley:aggregate-to-view", MOTLEY_VIEW))
+        view = [*MOTLEY_VIEW, *VIEW]
     # What the aggregation controller will make of them: right from the first moment.
-    totals = {"view": VIEW, "edit": [*EDIT, *VIEW], "admin": [*EDIT, *VIEW, *ADMIN]}
+    totals = {"view": view, "edit": [*EDIT, *view], "admin": [*EDIT, *view, *ADMIN]}
     for name, label in _AGGREGATED_BY.items():
         selector = {"matchLabels": {label: "true"}}
         aggregation = {"aggregationRule": {"clusterRoleSelectors": [selector]}}
