@@ -1,11 +1,16 @@
 """Eviction under real pressure, in the pods' own control group and on a disk made for it."""
 
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from motley.api import quantity
+from motley.node import cgroups
+from motley.node.eviction import signals, thresholds
+from motley.node.eviction.pressure import Pressure
 
 from .conftest import eventually
 
@@ -104,3 +109,31 @@ def test_an_empty_dir_over_its_limit_costs_the_pod_its_place(rig):
     assert status["reason"] == "Evicted"
     assert status["message"] == 'Usage of EmptyDir volume "scratch" exceeds the limit "2Mi". '
     rig.delete("messy")
+
+
+def test_a_file_system_that_fills_up_is_noticed(tmp_path):
+    """Read from a real one, in space and in inodes; evictions by it go the way of memory's."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = "size=20m,nr_inodes=1000"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], check=True)
+    try:
+        group = cgroups.Cgroups(f"motley-unused-{os.getpid()}")
+        pressure = Pressure(thresholds.parse("nodefs.available<10%,nodefs.inodesFree<5%"))
+
+        def look():
+            return pressure.step(signals.observe(disk, disk, group, {}), 0.0)
+
+        assert look() == []
+        (disk / "large").write_bytes(b"x" * (19 * Mi))
+        (shortage,) = look()
+        assert shortage.threshold.signal == "nodefs.available"
+        assert shortage.observed.capacity == 20 * Mi
+        (disk / "large").unlink()
+        assert look() == []
+        for number in range(960):
+            (disk / str(number)).touch()
+        assert [s.threshold.signal for s in look()] == ["nodefs.inodesFree"]
+        assert pressure.conditions == {"DiskPressure"}
+    finally:
+        subprocess.run(["umount", disk], check=True)
