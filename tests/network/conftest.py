@@ -28,7 +28,7 @@ users: [{{name: test, user: {{}}}}]
 """
 
 
-def eventually(condition, *, within_s=10.0, every_s=0.02):
+def eventually(condition, *, within_s=20.0, every_s=0.02):
     """The condition's first true value; fails with the last exception or value."""
     deadline = time.monotonic() + within_s
     while True:
