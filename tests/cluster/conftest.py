@@ -33,7 +33,7 @@ def cluster(cache):
 def pytest_runtest_makereport(item, call):
     """Show the components' logs below the failure of a test that used a cluster."""
     report = yield
-    used = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and used is not None:
-        report.sections.append(("component logs", used.logs()))
+    used = [v for v in getattr(item, "funcargs", {}).values() if isinstance(v, Testbed)]
+    for testbed in used if report.failed else ():
+        report.sections.append((f"component logs of {testbed.name}", testbed.logs()))
     return report

@@ -16,7 +16,7 @@ from motley.ops.testbed import NODE_IP, eventually
 pytestmark = pytest.mark.root
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello" / "hello.yaml"
-COMPONENTS = ("containerd", "apiserver", "controllers", "scheduler", "node", "proxy")
+COMPONENTS = ("containerd", "apiserver", "controllers", "scheduler", "node", "proxy", "gateway")
 
 CLAIM = """
 apiVersion: v1

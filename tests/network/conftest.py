@@ -233,13 +233,19 @@ class Node(Namespace):
         self.remove()
 
 
-def service(name="web", ip="10.96.0.50", *, ports=None, **spec):
+def service(name="web", ip="10.96.0.50", *, ports=None, annotations=None, status=None, **spec):
     ports = ports or [
         {"name": "http", "port": 80, "protocol": "TCP"},
         {"name": "who", "port": 80, "protocol": "UDP"},
     ]
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "annotations": annotations or {},
+        },
+        "status": status or {},
         "spec": {"clusterIP": ip, "type": "ClusterIP", "ports": ports, **spec},
     }
 
@@ -298,6 +304,13 @@ def make_node(tmp_path):
         yield make
 
 
+@pytest.fixture(scope="module")
+def make_shared_node(tmp_path_factory):
+    """Makes bare nodes for all tests of a module."""
+    with nodes_in(tmp_path_factory.mktemp("nodes")) as make:
+        yield make
+
+
 @pytest.fixture
 def node(make_node):
     """A node with the pod network, an API and a proxy that has synced."""
@@ -312,3 +325,10 @@ def shared(tmp_path_factory):
         node.add_pod("client", server=False)
         node.serve()
         yield node
+
+
+@pytest.fixture(scope="module")
+def own_node(tmp_path_factory):
+    """A bare started node that one module has for itself."""
+    with nodes_in(tmp_path_factory.mktemp("own")) as make:
+        yield started(make())

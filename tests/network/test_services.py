@@ -222,7 +222,8 @@ def test_cleanup_removes_everything_and_may_be_repeated(node):
     node.serve()
     code = (
         "import asyncio; from motley.network import cleanup;"
-        "asyncio.run(cleanup.remove(bridge='motley0', table='motley', service_cidr='10.96.0.0/16'))"
+        "asyncio.run(cleanup.remove(bridge='motley0', table='motley', service_cidr='10.96.0.0/16',"
+        "cluster_cidr='10.244.0.0/16'))"
     )
     node.proxy.kill(signal.SIGTERM)
     for _ in range(2):
@@ -231,3 +232,119 @@ def test_cleanup_removes_everything_and_may_be_repeated(node):
         assert "motley0" not in node.run("ip", "-o", "link").stdout
         assert "veth" not in node.run("ip", "-o", "link").stdout
         assert node.run("ip", "route").stdout == ""
+
+
+def node_document(name, **labels):
+    return {"metadata": {"name": name, "uid": name, "labels": labels}}
+
+
+def spread_endpoints(shared, name, nodes, **fields):
+    """An endpoint on each of these nodes, all of them really here."""
+    pods = [shared.pods[pod] for pod in "abc"]
+    piece = {
+        "metadata": {
+            "name": f"{name}-abcde",
+            "namespace": "default",
+            "uid": f"{name}-slice",
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {
+                "addresses": [pod.ip],
+                "conditions": {"ready": True},
+                "nodeName": node,
+                **{field: values[i] for field, values in fields.items()},
+            }
+            for i, (pod, node) in enumerate(zip(pods, nodes, strict=True))
+        ],
+    }
+    shared.put("endpointslices", piece)
+
+
+def test_a_node_twice_as_fast_gets_twice_the_connections(shared):
+    shared.put("nodes", node_document("node-1"))
+    shared.put("nodes", node_document("fast", **{"hice.kj": "2"}))
+    shared.put("nodes", node_document("slow", **{"hice.kj": "1"}))
+    annotated = {"motley.io/endpoint-weights": "speed"}
+    port = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    shared.put_service(name="weighted", ip="10.96.0.61", ports=port, annotations=annotated)
+    spread_endpoints(shared, "weighted", ["fast", "slow", "slow"])
+    shared.eventually(lambda: "mod 4 map" in shared.rules())
+    assert names(shared.http("10.96.0.61", count=1000)) == {"a": 500, "b": 250, "c": 250}
+    shared.put("nodes", node_document("fast", **{"hice.kj": "1"}), "MODIFIED")
+    shared.eventually(lambda: names(shared.http("10.96.0.61", count=9)) == dict.fromkeys("abc", 3))
+
+
+def test_hints_keep_traffic_in_the_zone_and_on_the_node_that_they_name(shared):
+    zone = {"topology.kubernetes.io/zone": "east"}
+    shared.put("nodes", node_document("node-1", **zone), "MODIFIED")
+    port = [{"name": "http", "port": 80, "protocol": "TCP"}]
+    shared.put_service(name="hinted", ip="10.96.0.62", ports=port)
+
+    def hinted(kind, *places):
+        hints = [{kind: [{"name": place}]} if place else {} for place in places]
+        spread_endpoints(shared, "hinted", ["node-1", "node-2", "node-3"], hints=hints)
+
+    def goes_to(*expected):
+        shared.eventually(lambda: set(names(shared.http("10.96.0.62", count=6))) == set(expected))
+
+    hinted("forZones", "east", "west", "east")
+    goes_to("a", "c")
+    hinted("forZones", "east", "west", "")
+    goes_to("a", "b", "c")
+    hinted("forNodes", "node-2", "node-1", "node-3")
+    goes_to("b")
+    hinted("forZones", "west", "west", "south")
+    goes_to("a", "b", "c")
+
+
+def test_a_load_balancers_address_is_for_its_source_ranges(shared):
+    port = {"name": "http", "port": 80, "protocol": "TCP"}
+    client = shared.pods["client"]
+
+    def balanced(*ranges):
+        shared.put_service(
+            name="lb",
+            ip="10.96.0.63",
+            type="LoadBalancer",
+            ports=[port],
+            loadBalancerSourceRanges=list(ranges),
+            status={"loadBalancer": {"ingress": [{"ip": "203.0.113.9", "ipMode": "VIP"}]}},
+        )
+
+    balanced("192.0.2.0/24")
+    shared.put_endpoints([shared.pods["a"]], name="lb")
+    shared.eventually(lambda: "203.0.113.9" in shared.rules() and "fw-" in shared.rules())
+    assert names(client.http("203.0.113.9")) == {"TimeoutError": 1}
+    assert names(client.http("10.96.0.63")) == {"a": 1}, "not by the cluster's own address"
+    balanced("192.0.2.0/24", f"{client.ip}/32")
+    shared.eventually(lambda: names(client.http("203.0.113.9")) == {"a": 1})
+
+
+def test_a_health_check_port_tells_whether_this_node_has_endpoints(shared):
+    port = {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30090}
+    policy = {"externalTrafficPolicy": "Local", "healthCheckNodePort": 30091}
+    shared.put_service(name="hc", ip="10.96.0.64", type="LoadBalancer", ports=[port], **policy)
+    shared.put_endpoints([shared.pods["a"], shared.pods["b"]], name="hc")
+
+    def asked():
+        address = ("127.0.0.1", 30091)
+        code = (
+            "import http.client,sys;c=http.client.HTTPConnection(*"
+            f"{address!r},timeout=2);c.request('GET','/');r=c.getresponse();"
+            "print(r.status,r.read().decode())"
+        )
+        return shared.run(sys.executable, "-c", code).stdout.partition(" ")
+
+    shared.eventually(lambda: asked()[0] == "200")
+    assert json.loads(asked()[2]) == {
+        "service": {"namespace": "default", "name": "hc"},
+        "localEndpoints": 2,
+        "serviceProxyHealthy": True,
+    }
+    shared.put_endpoints([shared.pods["a"]], "MODIFIED", name="hc", node_name="node-2")
+    shared.eventually(lambda: asked()[0] == "503")
+    shared.put_service(name="hc", ip="10.96.0.64", ports=[port], type_="DELETED")
+    shared.eventually(lambda: ":30091" not in shared.run("ss", "-ltnH").stdout)

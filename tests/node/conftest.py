@@ -25,6 +25,8 @@ NODE_IP = "10.77.0.1"
 NODE = "node-1"
 MOTLEY = [sys.executable, "-m", "motley.cli.main"]
 BUSYBOX = "localhost/motley/busybox:1"
+POD_MAX_PIDS = 100
+NO_TOKEN = {"automountServiceAccountToken": False}
 
 
 def eventually(check, timeout_s=30.0, pause_s=0.05):
@@ -104,13 +106,12 @@ class Rig:
     def start(self):
         self.make_namespace()
         containerd.prepare(self.layout)
+        self._second_handler()
         self.spawn("containerd", "containerd", "-c", self.layout.config)
         data = self.root / "apiserver"
         self.spawn(
             "apiserver",
             *(*MOTLEY, "apiserver", "--data-dir", data, "--bind", "0.0.0.0", "--store", "memory"),
-            # No controllers here, so no accounts whose tokens could be mounted.
-            *("--disable-admission-plugins", "ServiceAccount"),
         )
         self.kubeconfig = data / "admin.kubeconfig"
         eventually(lambda: self.socket.exists())
@@ -118,11 +119,28 @@ class Rig:
         wanted = {r: p for r, p in archives.items() if "python" not in r}
         eventually(lambda: images.Imports(self.socket).ensure(wanted) or True)
         eventually(lambda: self.kubectl("get", "--raw", "/readyz"))
+        # No controllers here, so nobody else makes the account that pods have, nor the
+        # certificate that its token would come with.
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        self.create({**account, **NO_TOKEN})
         self._certificates(data)
         self.start_agent()
         eventually(lambda: self.get("node", NODE))
         self.kubectl("patch", "node", NODE, "-p", '{"spec":{"podCIDR":"10.244.7.0/24"}}')
         eventually(lambda: self.node_condition("Ready") == "True")
+
+    def _second_handler(self):
+        """The runtime's handler `other` is runc, too, but keeps its state elsewhere."""
+        text = self.layout.config.read_text()
+        block = text[text.rindex("\n", 0, text.index("containerd.runtimes.runc]")) :]
+        second = block.replace("runtimes.runc", "runtimes.other")
+        second = second.replace(str(self.layout.runc), str(self.other_runc))
+        self.layout.config.write_text(text + second.lstrip("\n"))
+
+    @property
+    def other_runc(self):
+        """What the handler `other` remembers of running containers."""
+        return self.root / "containerd" / "other-runc"
 
     def _certificates(self, data):
         pki = tls.load(data)
@@ -149,6 +167,8 @@ class Rig:
             "tls-key": self.root / "serving.key",
             "cni-conf-dir": self.layout.cni_conf_dir,
             "cgroup-root": self.cgroup_root,
+            "pod-max-pids": POD_MAX_PIDS,
+            "allowed-unsafe-sysctls": "kernel.msg*",
             "log-level": "info",
             **{key.replace("_", "-"): value for key, value in changed.items()},
         }
@@ -172,6 +192,8 @@ class Rig:
         return next((c["status"] for c in found if c["type"] == kind), None)
 
     def create(self, *objects):
+        for pod in (one for one in objects if one["kind"] == "Pod"):
+            pod["spec"] = {**NO_TOKEN, **pod["spec"]}
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.kubectl("create", "--validate=false", "-f", "-", input=text)
 

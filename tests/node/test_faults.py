@@ -1,11 +1,15 @@
-"""Parts that die: the runtime, the API server, the sandbox."""
+"""Parts that die: the agent, the runtime, the API server, the sandbox, the disk."""
 
+import asyncio
 import os
 import signal
 
 import pytest
 
-from .conftest import NODE, eventually
+from motley.node.cri.runtime import Runtime
+
+from .conftest import BUSYBOX, NODE, eventually
+from .gate import Gate
 
 pytestmark = pytest.mark.root
 
@@ -79,3 +83,127 @@ def test_a_deleted_node_object_is_registered_again(rig):
     eventually(lambda: rig.get("node", NODE)["metadata"]["uid"] != uid, timeout_s=20)
     rig.kubectl("patch", "node", NODE, "-p", '{"spec":{"podCIDR":"10.244.7.0/24"}}')
     eventually(lambda: rig.node_condition("Ready") == "True")
+
+
+# Where the agent is when it is killed: which call of the pod's, and before, during or after it.
+WHILE_STARTING = {
+    "before-sandbox": ("RunPodSandbox", 0, "before"),
+    "sandbox-half-made": ("RunPodSandbox", 0, "during"),
+    "sandbox-made": ("RunPodSandbox", 0, "after"),
+    "init-created": ("CreateContainer", 0, "after"),
+    "init-half-started": ("StartContainer", 0, "during"),
+    "init-running": ("StartContainer", 0, "after"),
+    "init-done": ("CreateContainer", 1, "before"),
+    "main-created": ("StartContainer", 1, "before"),
+    "main-running": ("StartContainer", 1, "after"),
+}
+WHILE_ENDING = {
+    "in-pre-stop": ("ExecSync", 0, "after"),
+    "half-stopped": ("StopContainer", 0, "during"),
+    "stopped": ("StopPodSandbox", 0, "before"),
+    "removed": ("RemovePodSandbox", 0, "after"),
+}
+PULLED = "localhost/motley/pulled-by-phases:1"
+
+
+def _says(name, word):
+    return ["sh", "-c", f"echo {word} >> /out/{name}"]
+
+
+def _pod_of_phases(name, image=BUSYBOX, **container):
+    out = [{"name": "out", "mountPath": "/out"}]
+    first = {"name": "first", "image": BUSYBOX, "command": _says(name, "init")}
+    main = {
+        "name": "main",
+        "image": image,
+        "command": ["sh", "-c", f"echo main >> /out/{name}; trap 'exit 0' TERM; sleep 1000 & wait"],
+        "lifecycle": {"preStop": {"exec": {"command": _says(name, "stop")}}},
+        **container,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"test": "phases"}},
+        "spec": {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 5,
+            "initContainers": [{**first, "volumeMounts": out}],
+            "containers": [{**main, "volumeMounts": out}],
+            "volumes": [{"name": "out", "hostPath": {"path": "/replaced"}}],
+        },
+    }
+
+
+@pytest.fixture
+def agent_is_put_back(rig):
+    """The agent as the other tests have it, whatever this one did with it."""
+    yield
+    if "node" in rig.processes:
+        rig.end("node")
+    rig.start_agent()
+    rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=40s")
+
+
+def _in_runtime(rig):
+    async def look():
+        runtime = Runtime(f"unix://{rig.socket}")
+        try:
+            return await runtime.list_sandboxes(), await runtime.list_containers()
+        finally:
+            await runtime.close()
+
+    return asyncio.run(look())
+
+
+def test_an_agent_killed_in_any_phase_of_a_pods_life_loses_nothing(rig, agent_is_put_back):
+    """Every phase is a pod of its own, stopped there; then the agent is killed, once for all."""
+    out = rig.root / "phases"
+    out.mkdir()
+    ctr = ["ctr", "--address", rig.socket, "-n", "k8s.io"]
+    rig.run(*ctr, "images", "tag", BUSYBOX, PULLED)
+    running = _pod_of_phases("running")
+    starting = [_pod_of_phases(name) for name in WHILE_STARTING]
+    starting.append(_pod_of_phases("pulling", PULLED, imagePullPolicy="Always"))
+    ending = [_pod_of_phases(name) for name in WHILE_ENDING]
+    for pod in (*starting, *ending, running):
+        pod["spec"]["volumes"][0]["hostPath"]["path"] = str(out)
+    stops = {**WHILE_STARTING, **WHILE_ENDING, PULLED: ()}
+    with Gate(rig.root / "gate.sock", rig.socket, stops) as gate:
+        through_gate = rig.agent_command(runtime_endpoint=f"unix://{gate.socket}")
+        rig.end("node")
+        rig.spawn("node", *through_gate)
+        rig.create(*ending, running)
+        for name in (*WHILE_ENDING, "running"):
+            rig.until_ready(name)
+        rig.create(*starting)
+        rig.kubectl("delete", "pod", *WHILE_ENDING, "--wait=false")
+        eventually(lambda: gate.reached == set(stops), timeout_s=20)
+        rig.end("node", signal.SIGKILL)
+        gate.open()
+        rig.spawn("node", *through_gate)
+        living = {*WHILE_STARTING, "pulling", "running"}
+        for name in living:
+            status = rig.until_ready(name)
+            (first,), (main,) = status["initContainerStatuses"], status["containerStatuses"]
+            assert first["state"]["terminated"]["exitCode"] == 0, name
+            said = (out / name).read_text().split()
+            if name == "init-half-started" and first["restartCount"]:
+                # The runtime undid a start whose caller was gone: that was an attempt.
+                first["restartCount"] -= 1
+                said = list(dict.fromkeys(said))
+            assert (first["restartCount"], main["restartCount"]) == (0, 0), name
+            assert said == ["init", "main"], name
+        eventually(lambda: len(rig.get("pods", "-l", "test=phases")["items"]) == len(living))
+        for name in WHILE_ENDING:
+            # The hook may be run again by who does not know that it was; the rest may not.
+            said = (out / name).read_text().split()
+            assert said[:3] == ["init", "main", "stop"], name
+            assert set(said[3:]) <= {"stop"}, name
+        sandboxes, containers = _in_runtime(rig)
+        ours = [s for s in sandboxes if s.name in living | set(WHILE_ENDING)]
+        assert sorted(s.name for s in ours) == sorted(living), "each has one sandbox, none more"
+        uids = {s.uid for s in ours}
+        assert all(len(containers[uid]) == 2 for uid in uids)
+        rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=40s")
+        eventually(lambda: not {s.uid for s in _in_runtime(rig)[0]} & uids)
+    rig.run(*ctr, "images", "rm", PULLED)

@@ -7,7 +7,9 @@ of victims. Each item says what its own request would have said:
       {"method": "PATCH", "path": "/api/v1/namespaces/default/pods/a/status",
        "contentType": "application/strategic-merge-patch+json", "body": {…}}, …]}
 
-and is authorised, handled and audited as that request would be. They run side by side: their order
+A deletion of a pod may say why, with a `condition` that its status gets first (see `disruption`).
+
+Each is authorised, handled and audited as that request would be. They run side by side: their order
 is nobody's promise, and the store makes them durable together. The answer has one entry per item,
 in their order: its code and, briefly, the object's metadata, or the `Status` of its failure.
 
@@ -20,7 +22,7 @@ from typing import Any
 import msgspec
 
 from motley.api import codec, status
-from motley.apiserver import answer, audit, request
+from motley.apiserver import answer, audit, disruption, request
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.verbs.call import Call
@@ -43,6 +45,7 @@ class _Item(msgspec.Struct):
     path: str
     body: msgspec.Raw = msgspec.Raw(b"")
     content_type: str = msgspec.field(default="application/json", name="contentType")
+    condition: disruption.Condition | None = None
 
 
 class _Batch(msgspec.Struct):
@@ -116,7 +119,10 @@ async def _handle(
         return body
 
     headers = {**call.headers, "content-type": item.content_type}
-    done = await dispatch.handler(kind, info)(core, Call(info, kind, call.user, headers, read))
+    own = Call(info, kind, call.user, headers, read)
+    if item.condition is not None:
+        await disruption.announce(core, own, item.condition)
+    done = await dispatch.handler(kind, info)(core, own)
     if not isinstance(done, Answer):
         raise status.BadRequest(f"{item.method} {item.path}: not in a {KIND}")
     return done

@@ -28,7 +28,7 @@ def command(root: Path, delete_data: bool, yes: bool, grace_s: int) -> None:
     No process, namespace, mount, bridge or firewall table of the cluster is left. Objects and
     images stay, and the pods run again after the next `motley up`.
     """
-    from motley.ops.down import down  # here: gRPC takes a while to load
+    from motley.ops.nodes import down  # here: it takes a while to load
 
     config = cluster.find(root)
     if config is None:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from motley.cli import cluster
-from motley.ops import config as configs
 from motley.ops.failure import Failure
 from motley.ops.progress import Progress
 
@@ -59,6 +58,8 @@ def command(
     from motley.ops import joining
 
     progress = Progress()
+    asked: joining.Invitation | None = None
+    found: joining.Discovered | None = None
     try:
         if options["node_labels"]:
             joining.check_labels(options["node_labels"])
@@ -68,7 +69,7 @@ def command(
             joining.refuse_other(before, asked.server)
             with progress.step(f"cluster at {asked.server}"):
                 found = asyncio.run(joining.discover(asked))
-            config = joining.resolve(root, asked, found, options)
+            config = joining.resolve(root, asked.server, found.settings, options)
         elif before is None:
             raise Failure(
                 f"nothing has joined a cluster in {root}",
@@ -76,7 +77,7 @@ def command(
             )
         else:
             joining.refuse_other(before)
-            asked, found, config = None, None, configs.resolve(root, options)
+            config = joining.resolve(root, before.server, None, options)
         if dry_run:
             click.echo(joining.plan(config))
             return

@@ -44,24 +44,30 @@ class Follower:
 @click.option("-n", "--lines", type=click.IntRange(0), default=50, show_default=True)
 def command(component: str | None, root: Path, follow: bool, lines: int) -> None:
     """Show a component's log, or the end of every component's."""
-    directory = root / "logs"
-    present = sorted(path.stem for path in directory.glob("*.log"))
+    present = _present(root)
     if not present:
         cluster.require(root)
-        raise printers.fail(f"no component has written a log in {directory}")
+        raise printers.fail(f"no component has written a log in {root / 'logs'}")
     if component is not None and component not in present:
         raise printers.fail(f"no log of {component!r}", f"There are: {', '.join(present)}")
-    chosen = [component] if component else present
+    chosen = [component] if component else list(present)
     width = max(len(name) for name in chosen)
     followers = []
     for name in chosen:
-        path = directory / f"{name}.log"
+        path = present[name]
         prefix = "" if component else f"{name.ljust(width)} | "
         followers.append(Follower(path, prefix))
         for line in tail(path, lines) if lines else []:
             click.echo(f"{prefix}{line}")
     if follow:
         asyncio.run(_follow(followers))
+
+
+def _present(root: Path) -> dict[str, Path]:
+    """Logs by component; those of further nodes on this machine as NODE/COMPONENT."""
+    own = {path.stem: path for path in sorted((root / "logs").glob("*.log"))}
+    others = sorted(root.glob("nodes/*/logs/*.log"))
+    return own | {f"{path.parts[-3]}/{path.stem}": path for path in others}
 
 
 async def _follow(followers: list[Follower]) -> None:

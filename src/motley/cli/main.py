@@ -15,10 +15,13 @@ COMMANDS = {
     "leave": ("leave", "Stop being a node of a cluster that runs elsewhere."),
     "status": ("status", "Show the cluster's components."),
     "logs": ("logs", "Show a component's log."),
+    "doctor": ("doctor", "Check the machine and the cluster, say how to put things right."),
+    "units": ("units", "Let systemd start the cluster's components."),
     "demo": ("demo", "Deploy the hello example and call it through its Service."),
     "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
     "apply": ("apply", "Apply manifests, also in Minik8s' spelling."),
     "explain": ("explain", "Say why a pod is on its node, or on none."),
+    "image": ("image", "Make images from Debian packages, and manage this machine's."),
     "images": ("images", "Say, and see, which architectures images are built for."),
     "top": ("top", "Show what nodes and pods use, also in cores of one common speed."),
     "certs": ("certs", "List and renew certificates, change the authority."),
@@ -29,10 +32,12 @@ COMMANDS = {
     "scheduler": ("scheduler", "Run the scheduler against any Kubernetes cluster."),
     "node": ("node", "Run the node agent in the foreground."),
     "proxy": ("proxy", "Run the service proxy and cluster DNS in the foreground."),
+    "gateway": ("gateway", "Serve Routes and Ingresses by nginx, in the foreground."),
     "prometheus-rules": (
         "prometheus_rules",
         "Write the rules by which a Prometheus records what nodes use.",
     ),
+    "fake-runtime": ("fake_runtime", "Simulate a container runtime, for tests of node agents."),
     "fake-nodes": ("fake_nodes", "Register nodes that run bound pods at once, for load tests."),
 }
 

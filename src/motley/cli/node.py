@@ -11,6 +11,7 @@ from motley.cli import identity_options
 from motley.cli.eviction_options import eviction_options, image_limits, policy
 from motley.cli.pod_options import chosen, pod_options
 from motley.lib import journal, tasks
+from motley.network.peers import Mode, pod_mtu
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, str]:
@@ -106,6 +107,13 @@ def _measured() -> dict[str, str]:
 @click.option("--service-cidr", default="10.96.0.0/16", show_default=True)
 @click.option("--cluster-cidr", default="10.244.0.0/16", show_default=True)
 @click.option("--mtu", type=click.IntRange(576, 65535), help="MTU of the pod network.")
+@click.option(
+    "--pod-network",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.NONE.value,
+    show_default=True,
+    help="How the proxy reaches other nodes' pods; the MTU leaves room for a tunnel.",
+)
 @click.option("--max-pods", type=click.IntRange(1), default=110, show_default=True)
 @click.option(
     "--system-reserved",
@@ -175,6 +183,7 @@ def command(
     service_cidr: str,
     cluster_cidr: str,
     mtu: int | None,
+    pod_network: str,
     max_pods: int,
     system_reserved: dict[str, str],
     pod_manifest_path: Path | None,
@@ -198,7 +207,7 @@ def command(
 
     from motley.client.rest import Client
     from motley.lib import health
-    from motley.network import podnet
+    from motley.network import podnet, podroutes
     from motley.node import cpus
     from motley.node.agent import Agent
     from motley.node.context import Settings
@@ -248,6 +257,7 @@ def command(
     journal.configure(log_level)
 
     async def setup_network(pod_cidr: str) -> None:
+        underlay = await podroutes.find_underlay(address, bridge)
         await podnet.ensure(
             pod_cidr=pod_cidr,
             bridge=bridge,
@@ -255,7 +265,7 @@ def command(
             dns_address=servers[0] if servers else "",
             cni_conf_dir=cni_conf_dir,
             cluster_cidr=cluster_cidr,
-            mtu=mtu,
+            mtu=mtu or pod_mtu(Mode(pod_network), underlay),
         )
 
     refusals: list[str] = []

@@ -9,6 +9,7 @@ import click
 
 from motley.cli import identity_options
 from motley.lib import journal, tasks
+from motley.network.peers import Mode
 
 
 def _network(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -37,6 +38,15 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--bridge", default="motley0", show_default=True, help="Bridge of the pods.")
 @click.option("--service-cidr", callback=_network, default="10.96.0.0/16", show_default=True)
 @click.option("--cluster-cidr", callback=_network, default="10.244.0.0/16", show_default=True)
+@click.option(
+    "--pod-network",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.NONE.value,
+    show_default=True,
+    help="How pods of other nodes are reached: plain routes, a VXLAN tunnel, or both as it fits.",
+)
+@click.option("--vxlan-id", type=click.IntRange(1, 2**24 - 1), default=77, show_default=True)
+@click.option("--vxlan-port", type=click.IntRange(1, 65535), default=4789, show_default=True)
 @click.option("--cluster-domain", default="cluster.local", show_default=True)
 @click.option("--dns-address", callback=_address, default="10.96.0.10", show_default=True)
 @click.option("--dns-port", type=click.IntRange(1, 65535), default=53, show_default=True)
@@ -54,6 +64,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     default=True,
     show_default=True,
     help="Let node ports be reached at 127.0.0.1.",
+)
+@click.option(
+    "--network-policy/--no-network-policy",
+    default=True,
+    show_default=True,
+    help="Enforce NetworkPolicies for this node's pods.",
 )
 @click.option(
     "--health-port",
@@ -75,12 +91,16 @@ def command(
     bridge: str,
     service_cidr: str,
     cluster_cidr: str,
+    pod_network: str,
+    vxlan_id: int,
+    vxlan_port: int,
     cluster_domain: str,
     dns_address: str,
     dns_port: int,
     dns_upstreams: tuple[str, ...],
     no_dns: bool,
     localhost_nodeports: bool,
+    network_policy: bool,
     health_port: int,
     log_level: str,
     **identity: Any,
@@ -90,7 +110,10 @@ def command(
     Services become rules of one nftables table; names of the cluster are answered on the DNS
     address. When this process stops, the rules stay and traffic goes on.
     """
+    import asyncio
+
     from motley.client.rest import Client
+    from motley.network import podroutes
     from motley.network.dns import forward
     from motley.network.proxy import service
     from motley.node.csr import BootstrapError
@@ -118,7 +141,16 @@ def command(
         dns_port=dns_port,
         dns_upstreams=upstreams,
         localhost_node_ports=localhost_nodeports,
+        network_policy=network_policy,
         health_port=health_port,
+    )
+    routes = podroutes.Options(
+        node_name=options.node_name,
+        mode=Mode(pod_network),
+        cluster_cidr=cluster_cidr,
+        bridge=bridge,
+        vxlan_id=vxlan_id,
+        vxlan_port=vxlan_port,
     )
     journal.configure(log_level)
     logging.getLogger("pyroute2").setLevel(logging.WARNING)  # its debug is every netlink message
@@ -134,8 +166,10 @@ def command(
         async with (
             Client(config, user_agent="motley-proxy") as client,
             identities.kept(client),
+            asyncio.TaskGroup() as group,
         ):
-            await service.run(client, options)
+            group.create_task(podroutes.run(client, routes), name="pod routes")
+            group.create_task(service.run(client, options), name="services")
 
     tasks.run(main())
     if refusals:

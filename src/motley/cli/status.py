@@ -48,6 +48,9 @@ def _table(seen: Overview, *, wide: bool) -> str:
     lines = [printers.table(header, rows), ""]
     if seen.supervisor.state != "running":
         lines.append("The supervisor does not run: nothing is restarted. Repair: motley up")
+    elif seen.unsupervised:
+        where = ", ".join(seen.unsupervised)
+        lines.append(f"No supervisor runs on {where}: nothing is restarted. Repair: motley up")
     info = seen.cluster
     if seen.joined:
         lines.append(f"A node of the cluster at {seen.joined}")

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from motley.cli import cluster
+from motley.network.peers import Mode
 from motley.ops import config as configs
 from motley.ops.config import Config
 from motley.ops.failure import Failure
+from motley.ops.nodes import up
 from motley.ops.progress import Progress
-from motley.ops.up import up
 
 _DEFAULTS = Config()
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,25 @@ def _option(name: str, field: str, kind: Any, text: str) -> Callable[[F], F]:
 @_option("cluster-domain", "cluster_domain", str, "Domain of cluster DNS.")
 @_option("bridge", "bridge", str, "Name of the pod network's bridge.")
 @_option("table", "table", str, "Name of the nftables table of Services.")
+@_option("nodes", "nodes", click.IntRange(1), "Several nodes on this machine, in namespaces.")
+@_option("underlay", "underlay", str, "Addresses of several nodes on this machine.")
+@_option(
+    "pod-network",
+    "pod_network",
+    click.Choice([mode.value for mode in Mode]),
+    "How nodes reach each other's pods.",
+)
 @_option("compat", "compat", click.Choice(["minik8s"]), "Also read another system's spellings.")
+@click.option(
+    "--host-ports/--no-host-ports",
+    default=None,
+    help="Serve paths also at ports 80 and 443 of this machine.",
+)
+@click.option(
+    "--hosts/--no-hosts",
+    default=None,
+    help="Keep the names of paths in this machine's /etc/hosts.",
+)
 @_option("log-level", "log_level", str, "Log level of the components.")
 @click.option(
     "--image-cache",

@@ -109,13 +109,17 @@ class Recorder:
         rng: Random | None = None,
         writers: int = _WRITERS,
         waiting: int = _QUEUE,
+        linger_s: float = 0.0,
     ) -> None:
-        """`writers` are in flight at once; beyond `waiting` events are dropped and counted."""
+        """`writers` are in flight at once; beyond `waiting` events are dropped and counted. With
+        `linger_s` an event is written so long after the fact, so that the telling does not take
+        the machine from the doing."""
         self._client = client
         self._component = component
         self._host = host
         self._clock = clock
         self._rng = rng or Random()
+        self._linger_s = linger_s
         self._queues: list[asyncio.Queue[_Note]] = [
             asyncio.Queue(waiting // writers) for _ in range(writers)
         ]
@@ -161,6 +165,9 @@ class Recorder:
     async def _drain(self, queue: asyncio.Queue[_Note]) -> None:
         while True:
             note = await queue.get()
+            early_s = note.at + self._linger_s - self._clock.now()
+            if self._linger_s and early_s > 0:
+                await self._clock.sleep(min(early_s, self._linger_s))
             try:
                 await self._write(note)
             except status.ApiError as error:

@@ -3,25 +3,24 @@
 What goes where is decided in `endpoints`; this module watches, reads and writes.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motley.api import status
 from motley.api.selectors import Selector
 from motley.api.views.base import Key
-from motley.api.views.core import EndpointSlice, Node, Service
+from motley.api.views.core import Endpoint, EndpointSlice, Node, Service
 from motley.api.views.pod import Pod
 from motley.client.index import by_namespace
 from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
-from motley.controllers import endpoints
+from motley.controllers import endpoints, hints
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
 from motley.controllers.written import Written
 from motley.lib import journal
 
 log = journal.get(__name__)
-
-_ZONE = "topology.kubernetes.io/zone"
 
 
 class SliceWriter:
@@ -82,6 +81,7 @@ class EndpointSliceController:
         self._services.add_handler(lambda change: self.queue.add(change.key))
         self._slices.add_handler(self._slice_changed)
         self._pods.add_handler(self._pod_changed)
+        self._nodes.add_handler(self._node_changed)
 
     def _slice_changed(self, change: Change[EndpointSlice]) -> None:
         meta = change.object.metadata
@@ -100,6 +100,14 @@ class EndpointSliceController:
             if any(pod and selector.matches(pod.metadata.labels) for pod in (old, new)):
                 self.queue.add(service.key)
 
+    def _node_changed(self, change: Change[Node]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and hints.node_facts(old) == hints.node_facts(new):
+            return
+        for service in self._services.items():
+            if hints.is_auto(service):
+                self.queue.add(service.key)
+
     async def reconcile(self, key: Key) -> Requeue | None:
         """Make the Service's slices hold its endpoints."""
         service = self._services.get(key)
@@ -116,6 +124,7 @@ class EndpointSliceController:
         pods = [pod for pod in namespace if selector.matches(pod.metadata.labels)]
         alive = [piece for piece in slices if piece.metadata.deletion_timestamp is None]
         desired = endpoints.wanted(service, pods, self._zones(pods))
+        self._give_hints(service, desired)
         plan = endpoints.plan(endpoints.origin(service), desired, alive)
         try:
             await self._writer.perform(plan, scope)
@@ -124,11 +133,19 @@ class EndpointSliceController:
             raise status.Conflict(error.message) from error
         return None
 
+    def _give_hints(
+        self, service: Service, desired: Mapping[endpoints.Shape, Sequence[Endpoint]]
+    ) -> None:
+        ratios = hints.zone_ratios(self._nodes.items()) if hints.is_auto(service) else {}
+        for family in {family for family, _ in desired}:
+            members = [e for shape, found in desired.items() if shape[0] == family for e in found]
+            hints.give(service, members, ratios)
+
     def _zones(self, pods: list[Pod]) -> dict[str, str]:
         names = {pod.spec.node_name for pod in pods}
         nodes = (self._nodes.get(Key("", name)) for name in names)
-        labelled = (node for node in nodes if node and _ZONE in node.metadata.labels)
-        return {node.metadata.name: node.metadata.labels[_ZONE] for node in labelled}
+        labelled = (node for node in nodes if node and hints.ZONE in node.metadata.labels)
+        return {node.metadata.name: node.metadata.labels[hints.ZONE] for node in labelled}
 
 
 def _service_of(piece: EndpointSlice) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ _FULL = 0.95  # of its limit: a throttled replica uses its limit, whatever the n
 _SETTLED = 2  # rounds; a starting process does other things than serve
 _SURE = 0.10  # half of the interval, as a share: no label before
 _MATTERS = 0.05
+_WEIGHTS = "motley.io/endpoint-weights"  # faster nodes get more: nothing to compare
 _HINTS = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 
 
@@ -210,6 +211,8 @@ def is_even(service: Service) -> bool:
         and spec.session_affinity != "ClientIP"
         and spec.internal_traffic_policy != "Local"
         and spec.external_traffic_policy != "Local"
+        and not spec.traffic_distribution
+        and annotations.get(_WEIGHTS) != "speed"
         and not any(annotations.get(hint, "").lower() == "auto" for hint in _HINTS)
     )
 

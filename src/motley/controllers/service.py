@@ -10,6 +10,7 @@ from motley.autoscale.calculator import Settings as AutoscalingSettings
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.controllers.attributesprotection import VolumeAttributesClassProtectionController
+from motley.controllers.bootstrapsigner import BootstrapSignerController
 from motley.controllers.clusterrole_aggregation import ClusterRoleAggregationController
 from motley.controllers.cronjob import CronJobController
 from motley.controllers.csrapproving import CSRApprovingController
@@ -125,6 +126,7 @@ def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
         GarbageCollector,
         ServiceAccountController,
         TokenCleanerController,
+        BootstrapSignerController,
         ServiceCIDRController,
         ClusterRoleAggregationController,
         CSRApprovingController,

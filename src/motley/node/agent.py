@@ -38,6 +38,7 @@ from motley.node.imagegc import ImageCollector
 from motley.node.images import Images
 from motley.node.measuring import Measurements
 from motley.node.objects import Objects
+from motley.node.pulledimages import PulledImages
 from motley.node.readiness import NodeReadiness, SetupNetwork
 from motley.node.registration import RENEW_S, STATUS_S, RefusedError, Registration
 from motley.node.runtimewatch import RuntimeWatch
@@ -48,9 +49,9 @@ from motley.node.workers import Workers
 
 log = journal.get(__name__)
 
-HOUSEKEEPING_S = 15.0
 NOT_READY_POLL_S = 0.5
 IMAGE_GC_S = 300.0
+EVENTS_LINGER_S = 0.3  # a pod is up by then; until then the machine is its own
 SETTLE_S = 20.0  # a start that takes longer than this is a failure to report
 
 
@@ -66,6 +67,7 @@ class Agent:
         setup_network: SetupNetwork,
         tls: ssl.SSLContext | None = None,
         bind: str = "0.0.0.0",
+        groups: cgroups.Cgroups | None = None,
         clock: Clock = SYSTEM,
         rng: Random | None = None,
     ) -> None:
@@ -74,6 +76,9 @@ class Agent:
         self._runtime = runtime
         self._tls = tls
         self._bind = bind
+        self._groups = groups or cgroups.Cgroups(
+            settings.cgroup_root, max_pids=settings.pod_max_pids
+        )
         self._clock = clock
         self._rng = rng or Random()
         self._workers = Workers()
@@ -97,7 +102,9 @@ class Agent:
             shown=self._pods.get,
             node=lambda: self._nodes.get(Key("", settings.name)),
         )
-        self._recorder = Recorder(client, "kubelet", settings.name, clock=clock)
+        self._recorder = Recorder(
+            client, "kubelet", settings.name, clock=clock, linger_s=EVENTS_LINGER_S
+        )
         self._context: Context
         self._tasks: asyncio.TaskGroup
 
@@ -153,9 +160,14 @@ class Agent:
             settings=settings,
             client=self._client,
             runtime=self._runtime,
-            images=Images(self._runtime, parallel=settings.max_parallel_image_pulls, clock=clock),
+            images=Images(
+                self._runtime,
+                pulled=PulledImages(settings.root / "image_pulls.json"),
+                parallel=settings.max_parallel_image_pulls,
+                clock=clock,
+            ),
             volumes=volumes,
-            cgroups=cgroups.Cgroups(settings.cgroup_root, max_pids=settings.pod_max_pids),
+            cgroups=self._groups,
             cpus=self._cpu_manager(),
             allocations=Allocations(volumes.directory),
             objects=Objects(self._client, self._tasks, self._workers.objects_changed, clock=clock),
@@ -282,7 +294,7 @@ class Agent:
                 self._clock,
             )
             group.create_task(watch.run())
-            group.create_task(self._housekeep())
+            group.create_task(Housekeeper(self._context).run(self._workers.all))
 
     async def _list_runtime(self) -> set[str]:
         backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
@@ -308,15 +320,6 @@ class Agent:
             self._workers.pod_changed(change)
 
     # -- time
-
-    async def _housekeep(self) -> None:
-        housekeeper = Housekeeper(self._context)
-        while True:
-            try:
-                await housekeeper.round(self._workers.all())
-            except (OSError, RuntimeFailure) as error:
-                log.warning("housekeeping failed", error=error)
-            await self._clock.sleep(HOUSEKEEPING_S)
 
     async def _collect_images(self, images: ImageCollector) -> None:
         while True:

@@ -26,6 +26,7 @@ from motley.node.csr import (
     Wanted,
     covers,
     ensure_key,
+    is_of,
     key_pem,
     obtain,
     validity,
@@ -58,10 +59,17 @@ class ClientIdentity:
         self._key_file = path.with_name(f"{path.name}.key")
 
     def current(self) -> Config | None:
-        """The kubeconfig, if its certificate is ours and has not ended."""
+        """The kubeconfig, if its certificate is ours and has not ended.
+
+        A bootstrap kubeconfig that trusts another authority, or names another server, is news.
+        """
         try:
             config = kubeconfig.load(self._path)
+            base = self._bootstrap
+            news = kubeconfig.load(base) if base is not None and base.exists() else config
         except kubeconfig.ConfigError:
+            return None
+        if (news.server, news.ca) != (config.server, config.ca):
             return None
         known = validity(config.client_cert)
         is_good = known is not None and known.ends > self._clock.now()
@@ -91,10 +99,12 @@ class ClientIdentity:
         except kubeconfig.ConfigError as error:
             raise BootstrapError(str(error)) from None
 
-    async def _obtain(self, client: Client, base: Config) -> Config:
+    async def _obtain(self, client: Client, base: Config, until: float = float("inf")) -> Config:
         key = ensure_key(self._key_file)
         try:
-            pem = await obtain(client, key, self._wanted, clock=self._clock, rng=self._rng)
+            pem = await obtain(
+                client, key, self._wanted, clock=self._clock, rng=self._rng, until=until
+            )
         except status.ApiError as error:
             raise BootstrapError(f"no certificate: {error.message}") from None
         config = Config(
@@ -115,7 +125,9 @@ class ClientIdentity:
     async def renew(self, client: Client) -> Validity:
         """Another certificate, in the file and in the client that uses it."""
         if self._renews_itself:
-            config = await self._obtain(client, client.config)
+            held = validity(client.config.client_cert)
+            until = held.ends if held is not None else float("inf")
+            config = await self._obtain(client, client.config, until)
         else:
             base = self._base()
             async with Client(base, user_agent="motley-bootstrap", clock=self._clock) as asking:
@@ -142,6 +154,7 @@ class ServingIdentity:
     ) -> None:
         self._path = path
         self._wanted = wanted
+        self._client_ca = client_ca
         self._clock = clock
         self._rng = rng or Random()
         self._key_file = path.with_name(f"{path.name}.key")
@@ -158,7 +171,9 @@ class ServingIdentity:
         except FileNotFoundError:
             return None
         known = validity(pem)
-        if known is None or known.ends <= self._clock.now() or not covers(pem, self._wanted):
+        if known is None or known.ends <= self._clock.now():
+            return None
+        if not covers(pem, self._wanted) or not is_of(pem, self._client_ca):
             return None
         try:
             self.context.load_cert_chain(self._path)

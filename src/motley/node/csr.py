@@ -8,12 +8,13 @@ it waits for; a certificate that is not for our key is never used.
 import base64
 import hashlib
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -155,6 +156,16 @@ def covers(pem: bytes, wanted: Wanted) -> bool:
     return same and {_general(n) for n in wanted.names} <= names
 
 
+def is_of(pem: bytes, authorities: bytes) -> bool:
+    """Did the authority that signs now make this certificate? It is the first of several."""
+    try:
+        authority = x509.load_pem_x509_certificates(authorities)[0]
+        x509.load_pem_x509_certificate(pem).verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def answer(csr: CertificateSigningRequest, key: ec.EllipticCurvePrivateKey) -> bytes | None:
     """The certificate of a request; None while there is none. Raises BootstrapError."""
     name = csr.metadata.name
@@ -184,15 +195,17 @@ async def obtain(
     *,
     clock: Clock = SYSTEM,
     rng: Random | None = None,
-    expiration_s: int | None = None,
+    until: float = float("inf"),
 ) -> bytes:
-    """Ask for a certificate and wait until it is there. Raises BootstrapError."""
+    """Ask for a certificate and wait until it is there. Raises BootstrapError.
+
+    `until`: when the certificate that we ask with ends, in seconds of the epoch.
+    """
     name = request_name(key, wanted)
     spec = {
         "request": base64.b64encode(request_pem(key, wanted)).decode(),
         "signerName": wanted.signer,
         "usages": wanted.usages,
-        **({"expirationSeconds": expiration_s} if expiration_s else {}),
     }
     backoff = Backoff(base_s=0.05, cap_s=2.0, rng=rng or Random())
     begun = said = clock.monotonic()
@@ -204,11 +217,15 @@ async def obtain(
                 return found
         except (status.Unauthorized, status.Forbidden) as error:
             raise BootstrapError(
-                f"the API server does not let this node ask for a certificate ({error.message}): "
-                f"its token is unknown or has expired; {JOIN_AGAIN}"
+                f"the API server does not let this node ask for a certificate ({error.message}). "
+                f"If its token is unknown or has expired: {JOIN_AGAIN}"
             ) from None
         except (status.ServiceUnavailable, status.GatewayTimeout, status.TooManyRequests) as error:
             waits_for = f"the API server ({error.message})"
+        if clock.now() >= until:
+            raise BootstrapError(
+                f"the node's certificate ended before there was another: {JOIN_AGAIN}"
+            )
         if clock.monotonic() - said >= _SAY_EVERY_S:
             said = clock.monotonic()
             log.warning(
@@ -221,7 +238,7 @@ async def obtain(
         await clock.sleep(backoff.next())
 
 
-async def _ask(client: Client, name: str, spec: dict[str, object]) -> CertificateSigningRequest:
+async def _ask(client: Client, name: str, spec: Mapping[str, object]) -> CertificateSigningRequest:
     """The request as it stands; made where it is not there, or no longer."""
     try:
         return await client.get(CertificateSigningRequest, name)

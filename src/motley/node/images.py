@@ -19,6 +19,7 @@ from motley.node.cri.errors import RuntimeFailure, RuntimeUnavailable
 from motley.node.cri.runtime import Runtime
 from motley.node.cri.values import Image
 from motley.node.environment import Lookup
+from motley.node.pulledimages import PulledImages
 from motley.registry import credentials, references
 from motley.registry.credentials import Login
 from motley.registry.references import Reference
@@ -96,9 +97,15 @@ class Images:
     """The node's images through the runtime; `parallel` pulls at once."""
 
     def __init__(
-        self, runtime: Runtime, *, parallel: int = PARALLEL_PULLS, clock: Clock = SYSTEM
+        self,
+        runtime: Runtime,
+        *,
+        pulled: PulledImages | None = None,
+        parallel: int = PARALLEL_PULLS,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._runtime = runtime
+        self._pulled = pulled or PulledImages()
         self._clock = clock
         self._failures: dict[tuple[str, tuple[Login, ...]], _Failure] = {}
         self._turns: dict[str, _Turn] = {}
@@ -110,14 +117,24 @@ class Images:
         """The image, and whether it was pulled now. Raises ImageError with when to try again."""
         reference = default_tag(reference)
         policy = pull_policy(policy, reference)
+        try:
+            name = references.parse(reference)
+        except ValueError as error:
+            message = f"Failed to apply default image tag: {error}"
+            retry_at = self._clock.now() + BACKOFF_MAX_S
+            raise ImageError("InvalidImageName", message, retry_at) from error
+        listed = list(secrets)
+        logins = tuple(credentials.logins(listed, name))
         async with self._turn(reference):
             present = await self._runtime.image(reference)
-            if present is not None and policy != "Always":
+            may_use = present is not None and self._pulled.allows(present.id, logins)
+            if present is not None and may_use and policy != "Always":
                 return present, False
             if policy == "Never":
-                message = f'Container image "{reference}" is not present with pull policy of Never'
+                here = "is here for those who could pull it, not" if present else "is not present"
+                message = f'Container image "{reference}" {here} with pull policy of Never'
                 raise ImageError("ErrImageNeverPull", message, self._clock.now() + BACKOFF_FIRST_S)
-            return await self._pull(reference, list(secrets))
+            return await self._pull(name, reference, listed, logins)
 
     @asynccontextmanager
     async def _turn(self, reference: str) -> AsyncIterator[None]:
@@ -131,14 +148,10 @@ class Images:
             if not turn.waiting:
                 self._turns.pop(reference, None)
 
-    async def _pull(self, reference: str, secrets: Sequence[Secret]) -> tuple[Image, bool]:
+    async def _pull(
+        self, name: Reference, reference: str, secrets: Sequence[Secret], logins: tuple[Login, ...]
+    ) -> tuple[Image, bool]:
         now = self._clock.now()
-        try:
-            image = references.parse(reference)
-        except ValueError as error:
-            message = f"Failed to apply default image tag: {error}"
-            raise ImageError("InvalidImageName", message, now + BACKOFF_MAX_S) from error
-        logins = tuple(credentials.logins(secrets, image))
         key = (reference, logins)
         failure = self._failures.get(key)
         if failure is not None and now < failure.retry_at:
@@ -150,7 +163,7 @@ class Images:
             raise
         except RuntimeFailure as error:
             delay = min(BACKOFF_MAX_S, failure.delay_s * 2) if failure else BACKOFF_FIRST_S
-            text = _explained(str(error), image, secrets, len(logins))
+            text = _explained(str(error), name, secrets, len(logins))
             self._forget_old_failures()
             self._failures[key] = _Failure(delay, self._clock.now() + delay, text)
             message = f'failed to pull image "{reference}": {text}'
@@ -168,7 +181,11 @@ class Images:
                 async with self._pulls:
                     auth = _auth(login) if login is not None else None
                     pulled = await self._runtime.pull(reference, auth)
-                return await self._runtime.image(pulled)
+                found = await self._runtime.image(pulled)
+                if found is not None:
+                    present = [image.id for image in await self._runtime.list_images()]
+                    self._pulled.note(found.id, login, present)
+                return found
             except RuntimeUnavailable:
                 raise
             except RuntimeFailure as error:

@@ -1,4 +1,7 @@
-"""Log rotation by size and count: rename, then tell the runtime to open a new file."""
+"""Log rotation by size and count: rename, then tell the runtime to open a new file.
+
+A log that cannot be rotated, or a full disk, is said once and tried again: the container goes on.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +14,8 @@ from motley.node.cri.runtime import Runtime
 from motley.node.model import RuntimeContainer
 
 log = journal.get(__name__)
+
+LEAST_BYTES = 512  # a smaller file would be rotated at almost every line
 
 
 async def rotate(
@@ -35,6 +40,7 @@ async def rotate(
         try:
             await runtime.reopen_log(container.id)
         except RuntimeFailure as error:
+            # A full disk, for one: the runtime could not make the new file.
             if not path.exists():  # the runtime still writes to the renamed file: undo
                 rotated.rename(path)
             log.warning("log not rotated", container=container.name, error=error)

@@ -7,6 +7,7 @@ the line goes on in the next one. A container's log is `<attempt>.log` with its 
 Invariant: following never loses a line: a renamed file is read to its end before the new one.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -181,19 +182,20 @@ async def read(
                 if wanted.is_full:
                     return
         while options.follow:
-            was_over = is_over()  # asked before reading: what came until then is not missed
+            # Asked before reading: what came until then is not missed.
+            was_over = is_over()
             progressed = False
             if current is None and path.exists():
                 current = path.open("rb")
             if current is not None:
+                was_replaced = _was_replaced(current, path)
                 for piece in _pieces(current, wanted):
                     progressed = True
                     yield piece
                     if wanted.is_full:
                         return
-                if not progressed and _was_replaced(current, path):
-                    current.close()
-                    current = path.open("rb")
+                if was_replaced and not progressed:
+                    current = _next(current, path)
                     continue
             if was_over and not progressed:
                 return
@@ -225,6 +227,23 @@ def _pieces(handle: BinaryIO, wanted: _Filter) -> Iterator[bytes]:
                 return
     if batch:
         yield b"".join(batch)
+
+
+def _next(handle: BinaryIO, path: Path) -> BinaryIO | None:
+    """The file that came after this one, which may have been rotated itself by now."""
+    mine = os.fstat(handle.fileno()).st_ino
+    handle.close()
+    opened: list[BinaryIO] = []
+    for file in files(path):
+        with contextlib.suppress(FileNotFoundError):  # removed or renamed since it was listed
+            opened.append(file.open("rb"))
+    inodes = [os.fstat(one.fileno()).st_ino for one in opened]
+    after = inodes.index(mine) + 1 if mine in inodes else 0  # it was removed: all are newer
+    chosen = opened[after] if after < len(opened) else None
+    for one in opened:
+        if one is not chosen:
+            one.close()
+    return chosen
 
 
 def _was_replaced(handle: BinaryIO, path: Path) -> bool:

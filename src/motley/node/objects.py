@@ -22,6 +22,7 @@ from motley.node.tokens import Tokens
 log = journal.get(__name__)
 
 _FIRST_LIST_S = 10.0
+ROOT_CA = "kube-root-ca.crt"  # published in every namespace, for the pods' own API access
 
 
 class Reference(NamedTuple):
@@ -61,6 +62,15 @@ def references(pod: Pod) -> set[Reference]:
     return {Reference(ConfigMap, Key(namespace, n)) for n in maps if n} | {
         Reference(Secret, Key(namespace, n)) for n in secrets if n
     }
+
+
+def is_plain(pod: Pod) -> bool:
+    """Does a pod refer to nothing that might be missing? Every namespace has ROOT_CA."""
+    volumes = pod.spec.volumes
+    return all(v.empty_dir or v.downward_api or v.projected for v in volumes) and all(
+        reference.kind is ConfigMap and reference.key.name == ROOT_CA
+        for reference in references(pod)
+    )
 
 
 @dataclass(slots=True)
@@ -131,10 +141,10 @@ class Objects:
         self._used[uid] = wanted
         for reference in wanted:
             self._watch(reference).users.add(uid)
-        async with asyncio.timeout(_FIRST_LIST_S):
+        async with asyncio.timeout(_FIRST_LIST_S), asyncio.TaskGroup() as group:
+            group.create_task(self.renew(pod))
             for reference in wanted:
                 await self._watched[reference].informer.synced()
-        await self.renew(pod)
 
     async def renew(self, pod: Pod) -> None:
         """Have fresh tokens for the pod, where its volumes want any."""

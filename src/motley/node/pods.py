@@ -45,6 +45,11 @@ class Plan:
     failed: tuple[str, str] | None = None  # reason, message: the pod must end
     is_done: bool = False  # nothing of the pod is left and nobody waits for it
 
+    @property
+    def starts(self) -> bool:
+        """Is something about to be started, so that the pod's state is about to change?"""
+        return any(isinstance(a, RunSandbox | StartContainer) for a in self.actions)
+
 
 def container(pod: Pod, name: str) -> Container | None:
     """One container of the spec, init and ephemeral containers too."""

@@ -195,7 +195,7 @@ class PodWorker:
             self.notes.rejected = plan.failed
             self._woken.set()
         if pod is not None:
-            self._report(pod, observed, verdicts)
+            self._report(pod, observed, verdicts, is_starting=plan.starts)
         for action in plan.actions:
             await self._perform(action, observed)
             if self._leaving.is_set() and isinstance(action, actions.StartContainer):
@@ -231,7 +231,9 @@ class PodWorker:
 
     # -- status
 
-    def _report(self, pod: Pod, observed: RuntimePod, verdicts: Probes) -> None:
+    def _report(
+        self, pod: Pod, observed: RuntimePod, verdicts: Probes, *, is_starting: bool = False
+    ) -> None:
         context = self._context
         status = podstatus.compute(
             podstatus.View(
@@ -247,7 +249,8 @@ class PodWorker:
         self._status = status
         shown = context.as_shown(pod)
         if shown is not None:
-            self._writer.set(shown, status)
+            is_passing = is_starting and status["phase"] == "Pending"
+            self._writer.set(shown, status, is_passing=is_passing)
 
     def _with_status(self, pod: Pod) -> Pod:
         """A static pod's file has no status; what is known of it is in its mirror."""

@@ -18,6 +18,7 @@ from motley.node import (
     dnsconfig,
     environment,
     images,
+    objects,
     pods,
     resources,
     runtimeclasses,
@@ -100,10 +101,13 @@ class Starter:
             self._warn(pod, "FailedMount", message)
             self._notes.sandbox = Waiting("FailedMount", message, self._now() + RETRY_S)
             return False
-        requests, limits = resources.pod_requests(pod), resources.pod_limits(pod)
-        context.cgroups.ensure_pod(self.cgroup(pod), requests, limits)
+        self._ensure_cgroup(pod)
         self._is_prepared = True
         return True
+
+    def _ensure_cgroup(self, pod: Pod) -> None:
+        requests, limits = resources.pod_requests(pod), resources.pod_limits(pod)
+        self._context.cgroups.ensure_pod(self.cgroup(pod), requests, limits)
 
     async def adopt(self, pod: Pod, ips: tuple[str, ...]) -> None:
         """Take over a pod that an earlier agent started: follow what it refers to again."""
@@ -155,15 +159,17 @@ class Starter:
             retry_at = self._now() + NETWORK_RETRY_S
             self._notes.sandbox = Waiting("NetworkNotReady", message, retry_at)
             return
-        if not await self.prepare(pod):
+        if not objects.is_plain(pod) and not await self.prepare(pod):
             return
         config = self._sandbox_config(pod, action.attempt)
-        try:
-            handler = await runtimeclasses.handler(self._context.client, pod)
-            await self._context.runtime.run_sandbox(config, handler)
-        except RuntimeUnavailable:
-            raise
-        except (RuntimeFailure, RuntimeClassError) as error:
+        self._ensure_cgroup(pod)
+        # What cannot be missing is made while the sandbox is: both take a while.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.prepare(pod))
+            error = await self._make_sandbox(pod, config)
+        if isinstance(error, RuntimeUnavailable):
+            raise error
+        if error is not None:
             self._notes.sandbox_tries = action.attempt + 1
             self._warn(pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
             retry_at = self._now() + SANDBOX_RETRY_S
@@ -171,6 +177,22 @@ class Starter:
             return
         self._notes.sandbox = None
         self._notes.sandbox_tries = 0
+
+    async def _make_sandbox(
+        self, pod: Pod, config: Any
+    ) -> RuntimeFailure | RuntimeClassError | None:
+        slots = self._context.sandbox_slots
+        try:
+            handler = await runtimeclasses.handler(self._context.client, pod)
+            if not await self._unless_leaving(slots.acquire()):
+                return None
+            try:
+                await self._context.runtime.run_sandbox(config, handler)
+            finally:
+                slots.release()
+        except (RuntimeFailure, RuntimeClassError) as error:
+            return error
+        return None
 
     # -- containers
 

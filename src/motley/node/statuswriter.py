@@ -1,7 +1,9 @@
 """Writes one pod's status to the API, beside the work.
 
 Containers are started and restarted whether or not the API server can be reached; what is to be
-said about them waits here. Only the newest status is kept, and only a change is written.
+said about them waits here. Only the newest status is kept, and only a change is written. A status
+that is about to change may linger: a pod that is up within a moment is written once, not thrice,
+and starting it does not share the machine with writing that it is being started.
 """
 
 import asyncio
@@ -16,8 +18,10 @@ from motley.lib.clock import Clock
 
 log = journal.get(__name__)
 
-# At most ten writes a second per pod, however its containers behave.
+# At most ten writes a second per pod, however its containers behave; a few may come at once.
 MIN_INTERVAL_S = 0.1
+BURST = 4
+LINGER_S = 0.5
 
 
 def version(pod: Pod) -> int:
@@ -55,20 +59,26 @@ class StatusWriter:
         self._written: dict[str, Any] = {}
         self._version = 0
         self._changed = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._allowance = float(BURST)
+        self._allowed_at = 0.0
         self._settled = asyncio.Event()
         self._settled.set()
 
-    def set(self, pod: Pod, status: dict[str, Any]) -> None:
-        """This is the pod's status now."""
+    def set(self, pod: Pod, status: dict[str, Any], *, is_passing: bool = False) -> None:
+        """This is the pod's status now; one that `is_passing` may be left out if another comes."""
         self._pod, self._wanted = pod, status
         if self._written and version(pod) >= self._version and not agrees(pod, self._written):
             self._written = {}
         if self._wanted != self._written:
             self._settled.clear()
             self._changed.set()
+            if not is_passing:
+                self._urgent.set()
 
     async def settled(self, timeout_s: float) -> bool:
         """Wait until everything is written; False when it took too long."""
+        self._urgent.set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
@@ -81,17 +91,35 @@ class StatusWriter:
         backoff = Backoff(base_s=0.2, cap_s=10.0)
         while True:
             await self._changed.wait()
+            await self._linger()
             self._changed.clear()
             try:
                 await self._write()
             except api_status.ApiError as error:
                 log.warning("pod status not written", error=error.message)
                 self._changed.set()
+                self._urgent.set()
                 await self._clock.sleep(backoff.next())
                 continue
             backoff.reset()
             if self._wanted == self._written:
                 self._settled.set()
+            await self._pace()
+
+    async def _linger(self) -> None:
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await self._urgent.wait()
+        except TimeoutError:
+            return
+        self._urgent.clear()
+
+    async def _pace(self) -> None:
+        now = self._clock.monotonic()
+        earned = (now - self._allowed_at) / MIN_INTERVAL_S
+        self._allowance = min(float(BURST), self._allowance + earned) - 1.0
+        self._allowed_at = now
+        if self._allowance < 1.0:
             await self._clock.sleep(MIN_INTERVAL_S)
 
     async def _write(self) -> None:

@@ -5,7 +5,7 @@ component gets its identity from it, and the node agent its serving certificate.
 stays, so running components keep working.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -56,6 +56,7 @@ def identities(node_name: str) -> dict[str, Identity]:
         "scheduler": Identity("system:kube-scheduler"),
         "node": Identity(f"system:node:{node_name}", ("system:nodes",)),
         "proxy": Identity("system:kube-proxy"),
+        "gateway": Identity("system:motley-gateway"),
     }
 
 
@@ -69,11 +70,43 @@ def ensure(
 ) -> Credentials:
     """Make what is missing or near its end, and the files whose names are in `anew`."""
     url = f"https://127.0.0.1:{config.api_port}"
-    addresses = [config.node_ip, config.service_address, config.node_name]
-    pki = tls.ensure(config.root / "apiserver", addresses=addresses, server_url=url, now=source)
     credentials = located(config)
+    wanted = identities(config.node_name)
+    _issue(_authority(config, source), config, credentials, wanted, url, anew, source)
+    return credentials
+
+
+def ensure_member(
+    config: Config, member: Config, source: clock.Clock = clock.SYSTEM
+) -> Credentials:
+    """What a further node on this machine needs, from the same authority."""
+    credentials = Credentials(member.root / "pki", located(config).ca)
+    wanted = {
+        name: one for name, one in identities(member.node_name).items() if name in ("node", "proxy")
+    }
+    pki = _authority(config, source)
+    _issue(pki, member, credentials, wanted, member.server, (), source)
+    return credentials
+
+
+def _authority(config: Config, source: clock.Clock) -> tls.Pki:
+    url = f"https://127.0.0.1:{config.api_port}"
+    addresses = [config.node_ip, config.service_address, config.node_name]
+    return tls.ensure(config.root / "apiserver", addresses=addresses, server_url=url, now=source)
+
+
+def _issue(
+    pki: tls.Pki,
+    config: Config,
+    credentials: Credentials,
+    wanted: Mapping[str, Identity],
+    url: str,
+    anew: Collection[str],
+    source: clock.Clock,
+) -> None:
+    """One node's kubeconfigs, and the certificate its agent serves with."""
     credentials.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for component, identity in identities(config.node_name).items():
+    for component, identity in wanted.items():
         path = credentials.kubeconfig(component)
         if path.name in anew or not _is_good_kubeconfig(path, url, pki.ca_pem, identity, source):
             pair = tls.issue_client(pki, identity.user, identity.groups, now=source)
@@ -85,7 +118,6 @@ def ensure(
         cert, key = tls.issue_server(pki, f"system:node:{config.node_name}", names, now=source)
         _write_private(credentials.node_key, key)
         _write_private(credentials.node_cert, cert)
-    return credentials
 
 
 def _is_current(pem: bytes, ca_pem: bytes, source: clock.Clock) -> x509.Certificate | None:

@@ -60,8 +60,9 @@ class Cluster:
         if state.is_supervised and state.supervisor:
             processes.send(state.supervisor, signal.SIGHUP)
             return
+        inside = ("nsenter", f"--net=/run/netns/{name}") if (name := self.config.namespace) else ()
         spawning.launch(
-            (sys.executable, "-P", "-m", "motley.ops.supervisor", str(self.config.root)),
+            (*inside, sys.executable, "-P", "-m", "motley.ops.supervisor", str(self.config.root)),
             root=self.config.root,
             component="supervisor",
             log=self.config.logs / "supervisor.log",

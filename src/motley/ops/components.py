@@ -13,6 +13,8 @@ CONTAINERD = "containerd"
 APISERVER = "apiserver"
 NODE = "node"
 PROXY = "proxy"
+GATEWAY = "gateway"
+HOSTS_FILE = Path("/etc/hosts")
 # A person's disk is often nine tenths full: shares of it, the agent's default, would make that a
 # broken cluster.
 _WORKSTATION = (
@@ -74,18 +76,28 @@ def specs(config: Config, credentials: Credentials) -> list[Spec]:
             probe=_health(config.scheduler_health_port),
             after=(APISERVER,),
         ),
-        node(
-            config,
-            {
-                "kubeconfig": credentials.kubeconfig(NODE),
-                "client-ca": credentials.ca,
-                "tls-cert": credentials.node_cert,
-                "tls-key": credentials.node_key,
-            },
-            after=(CONTAINERD, APISERVER),
-        ),
+        node(config, _certified(credentials), after=(CONTAINERD, APISERVER)),
         proxy(config, {"kubeconfig": credentials.kubeconfig(PROXY)}, after=(APISERVER,)),
+        gateway(config, credentials),
     ]
+
+
+def member(config: Config, credentials: Credentials) -> list[Spec]:
+    """The components of a further node on this machine, with credentials made for it here."""
+    return [
+        runtime(config),
+        node(config, _certified(credentials), after=(CONTAINERD,)),
+        proxy(config, {"kubeconfig": credentials.kubeconfig(PROXY)}, after=()),
+    ]
+
+
+def _certified(credentials: Credentials) -> dict[str, object]:
+    return {
+        "kubeconfig": credentials.kubeconfig(NODE),
+        "client-ca": credentials.ca,
+        "tls-cert": credentials.node_cert,
+        "tls-key": credentials.node_key,
+    }
 
 
 def joined(config: Config) -> list[Spec]:
@@ -135,6 +147,7 @@ def node(
             "cluster-cidr": config.pod_cidr,
             "service-cidr": config.service_cidr,
             "cni-conf-dir": layout(config).cni_conf_dir,
+            "pod-network": config.pod_network,
             "bridge": config.bridge,
             "cgroup-root": config.cgroup_root,
             "health-port": config.node_health_port,
@@ -160,12 +173,38 @@ def proxy(config: Config, identity: Mapping[str, object], *, after: tuple[str, .
             "dns-address": config.cluster_dns,
             "service-cidr": config.service_cidr,
             "cluster-cidr": config.pod_cidr,
+            "pod-network": config.pod_network,
             "cluster-domain": config.cluster_domain,
             "health-port": config.proxy_health_port,
         },
         config,
         probe=_health(config.proxy_health_port),
         after=after,
+    )
+
+
+def gateway(config: Config, credentials: Credentials) -> Spec:
+    """The paths of Routes and Ingresses; its nginx comes and goes with them."""
+    return _motley(
+        GATEWAY,
+        {
+            "kubeconfig": credentials.kubeconfig(GATEWAY),
+            "node-name": config.node_name,
+            "directory": config.gateway,
+            "address": config.node_ip,
+            "http-port": config.gateway_http_port,
+            "https-port": config.gateway_https_port,
+            "service-cidr": config.service_cidr,
+            "cluster-cidr": config.pod_cidr,
+            "cluster-domain": config.cluster_domain,
+            "bridge": config.bridge,
+            "health-port": config.gateway_health_port,
+            **({"hosts-file": HOSTS_FILE} if config.hosts else {}),
+        },
+        config,
+        flags=(*_ALONE, *(("--host-ports",) if config.host_ports else ())),
+        probe=_health(config.gateway_health_port),
+        after=(APISERVER,),
     )
 
 

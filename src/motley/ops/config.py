@@ -23,6 +23,7 @@ DEFAULT_ROOT = Path("/var/lib/motley")
 # An address that is never reached: only the kernel's choice of a source address is asked for.
 _ELSEWHERE = ("192.0.2.1", 9)
 _FIXED = ("node_name", "pod_cidr", "service_cidr", "cluster_dns", "cluster_domain")
+FIRST = "node-1"  # of several nodes on one machine
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -46,6 +47,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     netns: int = 0  # inode of the network namespace the cluster lives in
     server: str = ""  # where the API server is, on a machine that has joined; empty: here
     node_labels: str = ""  # k=v,…: of a node that has joined
+    host_ports: bool = False  # paths also at ports 80 and 443 of this machine
+    hosts: bool = False  # names of paths in this machine's hosts file
+    pod_network: str = "auto"  # how pods of other nodes are reached
+    nodes: int = 0  # several nodes on this machine, in namespaces; 0: the machine is the node
+    underlay: str = "10.77.0.0/24"  # addresses of several nodes on this machine
+    namespace: str = ""  # of such a node but the first: the network namespace it is
 
     # Ports are Kubernetes' own (10248 … 10259) when the base is 10240.
 
@@ -75,6 +82,32 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         return self.port_base + 19
 
     @property
+    def gateway(self) -> Path:
+        """Where the gateway's nginx works."""
+        return self.root / "gateway"
+
+    @property
+    def gateway_http_port(self) -> int:
+        """The gateway's nginx, behind its Service's port 80."""
+        return self.port_base + 40
+
+    @property
+    def gateway_https_port(self) -> int:
+        """The gateway's nginx, behind its Service's port 443."""
+        return self.port_base + 41
+
+    @property
+    def gateway_health_port(self) -> int:
+        """The gateway's health endpoint."""
+        return self.port_base + 42
+
+    @property
+    def gateway_ports(self) -> tuple[int, ...]:
+        """Where the gateway's nginx listens when there is something to serve."""
+        own = (self.gateway_http_port, self.gateway_https_port)
+        return (*own, 80, 443) if self.host_ports else own
+
+    @property
     def ports(self) -> dict[int, str]:
         """Every TCP port the cluster listens on here, and who does."""
         of_node = {
@@ -89,6 +122,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
             **of_node,
             self.controllers_health_port: "controllers",
             self.scheduler_health_port: "scheduler",
+            self.gateway_health_port: "gateway",
+            **dict.fromkeys(self.gateway_ports, "gateway"),
         }
 
     @property
@@ -165,6 +200,8 @@ def resolve(root: Path, given: Mapping[str, Any]) -> Config:
     if remembered is not None:
         _refuse_changes(remembered, options)
     config = msgspec.structs.replace(remembered or Config(root=root), **options)
+    if config.nodes:
+        config = _first_of_several(remembered, options, config)
     if not config.node_name:
         config = msgspec.structs.replace(config, node_name=host_name())
     if "node_ip" in options:
@@ -187,6 +224,36 @@ def _refuse_changes(remembered: Config, options: Mapping[str, Any]) -> None:
                 f"its objects depend on it",
                 f"Keep it, or start anew: motley down --delete-data --root {remembered.root}",
             )
+
+
+def _first_of_several(
+    remembered: Config | None, options: Mapping[str, Any], config: Config
+) -> Config:
+    """The node that has the control plane; its Node object cannot move to another address."""
+    anew = f"Start anew: motley down --delete-data --root {config.root}"
+    if "node_ip" in options:
+        raise Failure("of several nodes each has an address of --underlay", "Omit --node-ip.")
+    if remembered is not None and not remembered.nodes:
+        raise Failure(
+            "this cluster was made with this machine as its node",
+            f"Another machine can join it: motley token create\n{anew}",
+        )
+    if remembered is not None and options.get("underlay", config.underlay) != remembered.underlay:
+        raise Failure(f"this cluster's nodes have addresses of {remembered.underlay}", anew)
+    try:
+        underlay = ipaddress.ip_network(config.underlay)
+        ranges = [ipaddress.ip_network(text) for text in (config.pod_cidr, config.service_cidr)]
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    if config.nodes > underlay.num_addresses - 2:
+        raise Failure(f"{config.underlay} has no room for {config.nodes} nodes")
+    for other in ranges:
+        if underlay.overlaps(other):
+            raise Failure(f"range of nodes {underlay} and {other} overlap")
+    name = config.node_name or FIRST
+    return msgspec.structs.replace(
+        config, node_name=name, node_ip=str(underlay[1]), is_node_ip_found=False
+    )
 
 
 def check(config: Config) -> None:

@@ -62,6 +62,11 @@ class Layout(msgspec.Struct, frozen=True):
         return self.directory / "runc"
 
     @property
+    def registries(self) -> Path:
+        """How registries are reached, by whoever runs the machine: HOST/hosts.toml."""
+        return self.directory / "certs.d"
+
+    @property
     def socket(self) -> Path:
         """Where CRI and containerd's own API answer."""
         return self.directory / "containerd.sock"
@@ -152,6 +157,8 @@ def _cri_1(machine: Machine, layout: Layout) -> list[str]:
         f"  [{table}.cni]",
         f"    bin_dir = {_text(machine.cni_bin_dir)}",
         f"    conf_dir = {_text(layout.cni_conf_dir)}",
+        f"  [{table}.registry]",
+        f"    config_path = {_text(layout.registries)}",
         f"  [{table}.containerd.runtimes.runc]",
         '    runtime_type = "io.containerd.runc.v2"',
         f"    [{table}.containerd.runtimes.runc.options]",
@@ -166,6 +173,8 @@ def _cri_2(machine: Machine, layout: Layout) -> list[str]:
     return [
         "[plugins.'io.containerd.cri.v1.images'.pinned_images]",
         f"  sandbox = {_text(images.PAUSE.reference)}",
+        "[plugins.'io.containerd.cri.v1.images'.registry]",
+        f"  config_path = {_text(layout.registries)}",
         f"[{table}]",
         *(f"  {line}" for line in _runtime(machine)),
         f"  [{table}.cni]",

@@ -16,6 +16,7 @@ from typing import Any
 
 from motley.lib import clock, journal
 from motley.network import cleanup
+from motley.network.paths import hostsfile, nginx
 from motley.node.cri import cri_pb2 as cri
 from motley.node.cri.errors import RuntimeFailure
 from motley.node.cri.runtime import Runtime
@@ -128,6 +129,9 @@ async def _sweep(config: Config, sockets: set[Path]) -> None:
     if state.supervisor:
         processes.stop([state.supervisor], 1.0)
     processes.stop([p for c in state.components if (p := c.process)], 1.0)
+    await nginx.stop(config.gateway, grace_s=1.0)
+    if config.hosts:
+        hostsfile.forget(components.HOSTS_FILE, config.gateway)
     remains.kill(remains.workloads(config))
     remains.unmount(config.root)
     remains.remove_runtime_files(components.layout(config).directory, sockets)
@@ -137,7 +141,10 @@ async def _sweep(config: Config, sockets: set[Path]) -> None:
     # Another namespace than ours is gone with all that was in it, or it is not ours to touch.
     if config.netns in (0, current_netns()):
         await cleanup.remove(
-            bridge=config.bridge, table=config.table, service_cidr=config.service_cidr
+            bridge=config.bridge,
+            table=config.table,
+            service_cidr=config.service_cidr,
+            cluster_cidr=config.pod_cidr,
         )
 
 

@@ -67,6 +67,7 @@ BUSYBOX = Recipe(
 PYTHON = Recipe(
     name="python",
     base="busybox",
+    version=2,
     packages=(
         "python3-minimal",
         "libc6",
@@ -250,6 +251,7 @@ def _finish_python(tree: Path, whole: Path, *, can_run: bool) -> None:
         "/usr/sbin/chroot",
         str(whole),
         f"/usr/bin/{binary.name}",
+        "-B",  # what it imports itself would be compiled with a time
         "-m",
         "compileall",
         "-q",
@@ -285,13 +287,25 @@ class Imports:
             if present.get(reference) != oci.manifest_digest(path)
         }
         for path in wanted.values():
-            subprocess.run(
-                [*self._ctr, "images", "import", str(path)],
-                capture_output=True,
-                timeout=300,
-                check=True,
-            )
+            self.add(path)
         return list(wanted)
+
+    def add(self, path: Path) -> None:
+        """Import an archive, with every architecture it has. Raises CalledProcessError.
+
+        What this machine cannot run is kept as it is; what it can is unpacked at its first start.
+        """
+        has_others = set(oci.architectures(path)) - {architecture()}
+        flags = ("--all-platforms", "--no-unpack") if has_others else ()
+        self._run("images", "import", *flags, str(path))
+
+    def untag(self, reference: str) -> None:
+        """Take one name away. Raises CalledProcessError."""
+        self._run("images", "rm", "--sync", reference)
+
+    def _run(self, *arguments: str) -> None:
+        command = [*self._ctr, *arguments]
+        subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 
 if __name__ == "__main__":

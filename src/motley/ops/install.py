@@ -31,6 +31,7 @@ PACKAGES = {
     "nftables": ("nft",),
     "iproute2": ("ip",),
     "conntrack": ("conntrack",),
+    "nginx": ("nginx",),  # serves Routes and Ingresses
     "iptables": ("iptables",),  # CNI's portmap serves hostPort with it
     "util-linux": ("nsenter",),
     "mount": ("mount",),
@@ -46,6 +47,7 @@ TEST_PACKAGES = {
 # Program → the service that its package would start. Motley runs its own instances.
 _SERVICES = {
     "containerd": "containerd.service",
+    "nginx": "nginx.service",
     "etcd": "etcd.service",
     "docker-registry": "docker-registry.service",
     "prometheus": "prometheus.service",
@@ -252,7 +254,7 @@ def main(cache: Path) -> int:
         packages(for_tests=True)
         kubectl(cache)
         old_kubectl(cache)
-        images.ensure(cache / "images")
+        images.ensure(cache / "images", recipes=(*images.RECIPES, images.NGINX))
     except (Failure, rootfs.Unavailable) as failure:
         print(failure, file=sys.stderr)
         print(getattr(failure, "advice", ""), file=sys.stderr)

@@ -160,16 +160,20 @@ def check_labels(text: str) -> None:
             )
 
 
-def resolve(root: Path, asked: Invitation, found: Discovered, given: Mapping[str, Any]) -> Config:
-    """What this machine will be. Raises Failure when it already is something else."""
+def resolve(
+    root: Path, server: str, settings: NodeSettings | None, given: Mapping[str, Any]
+) -> Config:
+    """What this machine will be. Raises Failure when it already is something else.
+
+    Without settings: those that it joined with.
+    """
     before = configs.load(root)
-    refuse_other(before, asked.server)
+    refuse_other(before, server)
     options = {name: value for name, value in given.items() if value is not None}
     if "node_ip" not in options and (before is None or not configs.is_local(before.node_ip)):
-        options["node_ip"] = address_towards(asked.server)
-    return configs.resolve(
-        root, {**options, "server": asked.server, **msgspec.structs.asdict(found.settings)}
-    )
+        options["node_ip"] = address_towards(server)
+    shared = msgspec.structs.asdict(settings) if settings is not None else {}
+    return configs.resolve(root, {**options, "server": server, **shared})
 
 
 def refuse_other(before: Config | None, server: str = "") -> None:
@@ -211,6 +215,7 @@ async def join(
             token_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = kubeconfig.render(invited, user="bootstrap")
             atomicfile.write(token_file, text.encode())
+            restart = restart or trusts_other(config.node_kubeconfig, invited)
         try:
             await up.start(cluster, components.joined(config), progress, restart=restart)
             with progress.step(f"node {config.node_name} is Ready"):
@@ -219,6 +224,15 @@ async def join(
             undo = f"Its components are tried again; to give up: motley leave --root {config.root}"
             raise Failure(failure.message, f"{failure.advice}\n{undo}".lstrip()) from None
         token_file.unlink(missing_ok=True)  # it has done its work
+
+
+def trusts_other(path: Path, invited: kubeconfig.Config) -> bool:
+    """Does a node work with another authority or address than it is now invited with?"""
+    try:
+        known = kubeconfig.load(path)
+    except kubeconfig.ConfigError:
+        return False
+    return (known.server, known.ca) != (invited.server, invited.ca)
 
 
 def plan(config: Config) -> str:

@@ -37,27 +37,22 @@ class Load:
 
     def client(self) -> None:
         """One client, until told to stop."""
-        connection: http.client.HTTPConnection | None = None
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         while self._may_send():
             begun = time.perf_counter()
             try:
-                if connection is None:
-                    connection = http.client.HTTPConnection(
-                        self._host, self._port, timeout=self._timeout_s
-                    )
-                connection.request("GET", self._path, headers={"Host": self._host})
+                connection.request("GET", self._path)
                 answer = connection.getresponse()
                 answer.read()
-                outcome, is_open = str(answer.status), not answer.will_close
+                outcome = str(answer.status)
             except (OSError, http.client.HTTPException) as error:
-                outcome, is_open = type(error).__name__, False
-            if connection is not None and not is_open:
-                connection.close()
-                connection = None
+                outcome = type(error).__name__
+                connection.close()  # the next request opens another
             self._note(outcome, time.perf_counter() - begun)
             if not outcome.isdigit():
                 self.stopping.wait(0.1)  # nobody is there: do not burn a core
             self.stopping.wait(self._think_s)
+        connection.close()
 
     def _may_send(self) -> bool:
         with self._lock:

@@ -168,7 +168,7 @@ def files(archive: Path) -> dict[str, bytes]:
             found = {
                 member.name.removeprefix("./"): content.read()
                 for member in opened
-                if (content := opened.extractfile(member)) is not None
+                if member.isreg() and (content := opened.extractfile(member)) is not None
             }
     except (OSError, tarfile.TarError) as error:
         raise NotAnArchive(f"{archive}: {error}") from None
@@ -228,3 +228,28 @@ def manifest_digest(archive: Path) -> str:
         member = opened.extractfile("index.json")
         assert member is not None  # a plain file: `write` put it there
         return msgspec.json.decode(member.read(), type=Index).manifests[0].digest
+
+
+def architectures(archive: Path) -> list[str]:
+    """What the images of an archive are for, as far as it says; none of what is no archive."""
+    try:
+        with tarfile.open(archive) as opened:
+            member = opened.extractfile("index.json")
+            listed = msgspec.json.decode(member.read(), type=Index).manifests if member else []
+            for top in [one for one in listed if one.media_type == INDEX]:
+                inner = opened.extractfile(f"blobs/sha256/{top.digest.removeprefix('sha256:')}")
+                if inner is not None:
+                    listed += msgspec.json.decode(inner.read(), type=Index).manifests
+    except (OSError, tarfile.TarError, LookupError, msgspec.MsgspecError):
+        return []
+    return [one.platform["architecture"] for one in listed if "architecture" in one.platform]
+
+
+def names(archive: Path) -> list[str]:
+    """The full references an archive names its images by, as far as it says."""
+    try:
+        listed = msgspec.json.decode(files(archive)["index.json"], type=Index).manifests
+    except (NotAnArchive, msgspec.MsgspecError):
+        return []
+    said = (one.annotations.get("io.containerd.image.name", "") for one in listed)
+    return [name for name in said if name]

@@ -12,7 +12,7 @@ from motley.api import status
 from motley.api.views import core, pod
 from motley.client import kubeconfig, rest
 from motley.lib import clock
-from motley.ops import processes, statefile
+from motley.ops import members, processes, statefile
 from motley.ops.config import Config
 from motley.ops.supervision import ALIVE, Phase
 
@@ -60,6 +60,7 @@ class Overview(msgspec.Struct, rename="camel"):
     supervisor: Supervisor = msgspec.field(default_factory=Supervisor)
     components: list[Component] = []
     cluster: Cluster | None = None
+    unsupervised: list[str] = []  # nodes whose components nobody restarts
     joined: str = ""  # the API server of the cluster that this machine is a node of
 
 
@@ -71,21 +72,28 @@ async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overvi
         pid = state.supervisor.pid
         seen.supervisor = Supervisor(pid, Phase.RUNNING.value, processes.rss_bytes(pid))
     seen.components = [_component(config, one) for one in state.components]
+    if not state.is_supervised:
+        seen.unsupervised.append(config.node_name)
+    for member in members.present(config):
+        found = statefile.read_state(member.run / "state.json")
+        if seen.components and not found.is_supervised:
+            seen.unsupervised.append(member.node_name)
+        seen.components += [_component(member, one, member.node_name) for one in found.components]
     running = [c for c in seen.components if c.state == Phase.RUNNING.value]
     seen.is_running = bool(running) and len(running) == len(seen.components)
-    seen.is_running = seen.is_running and state.is_supervised
+    seen.is_running = seen.is_running and not seen.unsupervised
     if any(c.name == "apiserver" and c.pid for c in seen.components):
         seen.cluster = await _ask(config, source)
     return seen
 
 
-def _component(config: Config, one: statefile.ComponentState) -> Component:
+def _component(config: Config, one: statefile.ComponentState, node: str = "") -> Component:
     process = one.process
     state = one.state
     if process is None and state in {phase.value for phase in ALIVE}:
         state = Phase.STOPPED.value  # it ended after the last word of the supervisor
     return Component(
-        name=one.name,
+        name=f"{node}/{one.name}" if node else one.name,
         pid=process.pid if process else None,
         state=state,
         restarts=one.restarts,

@@ -19,6 +19,15 @@ from motley.ops.failure import Failure
 
 _CONTROLLERS = ("cpu", "memory", "pids")
 _CGROUPS = Path("/sys/fs/cgroup")
+# What a cluster runs, and the Debian package it is in.
+PROGRAMS = (
+    ("containerd", "containerd"),
+    ("ctr", "containerd"),
+    ("runc", "runc"),
+    ("nft", "nftables"),
+    ("conntrack", "conntrack"),
+    ("nginx", "nginx"),
+)
 _SOCKET_PATH_LIMIT = 107  # sun_path of a unix socket address
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -45,13 +54,7 @@ def check(config: Config, ours: set[int]) -> None:
 
 
 def _programs() -> Iterator[Problem]:
-    for command, package in (
-        ("containerd", "containerd"),
-        ("ctr", "containerd"),
-        ("runc", "runc"),
-        ("nft", "nftables"),
-        ("conntrack", "conntrack"),
-    ):
+    for command, package in PROGRAMS:
         if shutil.which(command, path=_PATH) is None:
             yield Problem(f"{command} is missing", f"apt-get install {package}")
     if containerd.cni_directory() is None:

@@ -58,6 +58,14 @@ def rss_bytes(pid: int) -> int:
         return 0
 
 
+def netns(pid: int) -> int | None:
+    """The network namespace a process is in; None when it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
+
+
 def send(process: Process, number: signal.Signals) -> bool:
     """Signal exactly this process; False when it is gone."""
     try:

@@ -1,8 +1,8 @@
 """Images from archives to a registry: one name for several architectures.
 
-Each archive is an OCI layout with one image, as `oci.write` makes it. Its blobs and manifest are
-uploaded, then an index that lists all of them by platform gets the name, so that every machine
-pulls what it can run under the same name.
+Each archive is an OCI layout with one image, or an index of several, as `oci` writes it. Blobs and
+manifests are uploaded, then an index that lists all of them by platform gets the name, so that
+every machine pulls what it can run under the same name.
 """
 
 import tarfile
@@ -20,7 +20,7 @@ from motley.registry.credentials import Login
 from motley.registry.references import Reference
 from motley.registry.settings import Registry
 
-INDEX = "application/vnd.oci.image.index.v1+json"
+INDEX = oci.INDEX
 _TIMEOUT_S = 60.0
 _NAMED = "index.json"
 
@@ -77,24 +77,30 @@ def push(
 ) -> str:
     """Upload archives under one name; the digest it leads to. Raises Failure."""
     upload = Upload(registry, image, login)
-    images = [_push_one(archive, upload) for archive in archives]
+    images = [image for archive in archives for image in _push_one(archive, upload)]
     index = msgspec.json.encode({"schemaVersion": 2, "mediaType": INDEX, "manifests": images})
     upload.manifest(index, INDEX, image.version)
     return oci.digest(index)
 
 
-def _push_one(archive: Path, upload: Upload) -> oci.Descriptor:
+def _push_one(archive: Path, upload: Upload) -> list[oci.Descriptor]:
+    """Upload the image of an archive, or its images where it holds an index."""
     files = _files(archive)
     try:
-        described = msgspec.json.decode(files[_NAMED], type=oci.Index).manifests[0]
-        manifest = files[described.digest]
-    except (LookupError, msgspec.MsgspecError) as error:
+        (top,) = msgspec.json.decode(files[_NAMED], type=oci.Index).manifests
+        described, manifests = [top], {top.digest}
+        if top.media_type == INDEX:
+            described = msgspec.json.decode(files[top.digest], type=oci.Index).manifests
+            manifests |= {one.digest for one in described}
+        documents = [files[one.digest] for one in described]
+    except (LookupError, ValueError) as error:
         raise Failure(f"{archive} is no OCI archive with one image", str(error)) from None
     for name, data in files.items():
-        if name.startswith("sha256:") and name != described.digest:
+        if name.startswith("sha256:") and name not in manifests:
             upload.blob(data)
-    upload.manifest(manifest, described.media_type, described.digest)
-    return msgspec.structs.replace(described, annotations={})
+    for one, document in zip(described, documents, strict=True):
+        upload.manifest(document, one.media_type, one.digest)
+    return [msgspec.structs.replace(one, annotations={}) for one in described]
 
 
 def _files(archive: Path) -> dict[str, bytes]:

@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from motley.lib import clock
+from motley.network.paths import nginx
 from motley.ops import config as configs
-from motley.ops import install, processes, remains
+from motley.ops import install, members, processes, remains
 
 T = TypeVar("T")
 NODE_IP = "10.77.0.1"
@@ -102,6 +103,11 @@ class Testbed:
         """The administrator's kubeconfig."""
         return self.root / "apiserver" / "admin.kubeconfig"
 
+    def make_bare_namespace(self) -> None:
+        """A machine without a network, for a cluster of several nodes: it makes its own."""
+        subprocess.run(["ip", "netns", "add", self.name], check=True)
+        subprocess.run([*self.inside, "ip", "link", "set", "lo", "up"], check=True)
+
     def make_namespace(self) -> None:
         """The machine the cluster runs on."""
         subprocess.run(["ip", "netns", "add", self.name], check=True)
@@ -156,6 +162,17 @@ class Testbed:
         given = ("--node-ip", NODE_IP, "--image-cache", self.cache / "images")
         return self.motley("up", *given, *arguments)
 
+    def up_nodes(self, count: int, *arguments: object) -> str:
+        """`motley up --nodes`, where no network was made."""
+        return self.motley(
+            "up", "--nodes", count, "--image-cache", self.cache / "images", *arguments
+        )
+
+    def node_inside(self, name: str) -> list[str]:
+        """What puts a command into a further node's namespace."""
+        config = configs.load(self.root) or configs.Config(root=self.root)
+        return ["nsenter", f"--net=/run/netns/{members.namespace(config, name)}"]
+
     def status(self) -> Any:
         """`motley status -o json`, whatever its exit code."""
         _, out, _ = self.answer(*_MOTLEY, "status", "-o", "json", "--root", self.root)
@@ -185,23 +202,26 @@ class Testbed:
     def logs(self, count: int = 25) -> str:
         """The end of every component's log, for a failure's report."""
         shown = []
-        for path in sorted((self.root / "logs").glob("*.log")):
+        for path in [*self.root.glob("logs/*.log"), *self.root.glob("nodes/*/logs/*.log")]:
             lines = path.read_text(errors="replace").splitlines()[-count:]
-            shown.append("\n".join([f"--- {path.name}", *lines]))
+            shown.append("\n".join([f"--- {path.relative_to(self.root)}", *lines]))
         return "\n".join(shown)
 
     def leftovers(self) -> dict[str, Any]:
         """What is left of the cluster on the machine, by kind; empty when nothing is."""
         config = configs.load(self.root) or configs.Config(root=self.root)
         links = msgspec.json.decode(self.run("ip", "-json", "link", "show"))
+        every = [config, *(members.member(config, name) for name in members.names(config))]
         found = {
-            "processes": processes.of_cluster(self.root),
-            "containers": processes.in_cgroup(config.cgroup_root),
+            "processes": [p for one in every for p in processes.of_cluster(one.root)],
+            "containers": [p for one in every for p in processes.in_cgroup(one.cgroup_root)],
+            "nginx": nginx.running(config.gateway),
             "mounts": remains.mounts(self.root),
-            "cgroups": remains.cgroups(config.cgroup_root),
+            "cgroups": [path for one in every for path in remains.cgroups(one.cgroup_root)],
+            "namespaces": _namespaces(config),
             "links": {link["ifname"] for link in links} - {"lo", _UNDERLAY},
             "tables": self.run("nft", "list", "tables").strip(),
-            "shims": remains.shim_sockets(self.root / "containerd"),
+            "shims": {s for one in every for s in remains.shim_sockets(one.root / "containerd")},
         }
         return {kind: what for kind, what in found.items() if what}
 
@@ -209,11 +229,21 @@ class Testbed:
         """Take everything away, whatever state it is in."""
         if os.path.exists(f"/run/netns/{self.name}"):
             self.answer(*_MOTLEY, "down", "--grace", 0, "--root", self.root)
-        for process in processes.of_cluster(self.root):
-            processes.send(process, signal.SIGKILL)
+        for root in (self.root, *self.root.glob("nodes/*")):
+            for process in processes.of_cluster(root):
+                processes.send(process, signal.SIGKILL)
+        nginx.send(nginx.running(self.root / "gateway"), signal.SIGKILL)
         remains.unmount(self.root)
+        for name in _namespaces(configs.Config(root=self.root)):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True)
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _namespaces(config: configs.Config) -> list[str]:
+    """Namespaces that a cluster of several nodes makes."""
+    prefix = members.namespace(config, "")
+    return [name for name in os.listdir("/run/netns") if name.startswith(prefix)]
 
 
 class Requests:

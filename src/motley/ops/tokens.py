@@ -64,6 +64,7 @@ class NodeSettings(msgspec.Struct, frozen=True, rename="camel"):
     service_cidr: str
     cluster_dns: str
     cluster_domain: str
+    pod_network: str = "auto"
 
 
 def generate(rng: Random | None = None) -> str:
@@ -112,6 +113,7 @@ def secret(token: str, *, ttl_s: float, description: str, now: float) -> dict[st
         "token-id": identity,
         "token-secret": word,
         "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
         **({"expiration": clock.rfc3339(now + ttl_s)} if ttl_s else {}),
         **({"description": description} if description else {}),
     }
@@ -193,6 +195,7 @@ def published(config: Config, ca: bytes) -> list[tuple[str, dict[str, Any]]]:
         service_cidr=config.service_cidr,
         cluster_dns=config.cluster_dns,
         cluster_domain=config.cluster_domain,
+        pod_network=config.pod_network,
     )
     info = {"kubeconfig": kubeconfig.render(server, user="")}
     values = msgspec.to_builtins(settings)

@@ -8,6 +8,7 @@ Invariant: `up` deploys nothing; what runs in the cluster is what its users put 
 object it makes is a StorageClass, so that claims find volumes.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from motley.api import status
 from motley.api.views import core
 from motley.client import kubeconfig, rest
 from motley.lib import clock
+from motley.network.paths import nginx
 from motley.ops import (
     certificates,
     components,
@@ -91,7 +93,7 @@ async def start(
             archives = images.ensure(config.images, progress.say)
         except rootfs.Unavailable as error:
             raise Failure(str(error)) from None
-    _forget_last_boot(config)
+    forget_last_boot(config)
     reconfigured = containerd.prepare(components.layout(config))
     if restart:
         cluster.replace_supervisor()
@@ -106,7 +108,8 @@ async def start(
     cluster.supervise(wanted if _runs(cluster, components.NODE) else early)
     with progress.step(runtime.name):
         await cluster.wait_ready(runtime)
-        imported = images.Imports(components.layout(config).socket).ensure(archives)
+        present = images.Imports(components.layout(config).socket)
+        imported = await asyncio.to_thread(present.ensure, archives)
         if imported:
             progress.say(f"imported {', '.join(imported)}")
     cluster.supervise(wanted)
@@ -115,7 +118,7 @@ async def start(
             await cluster.wait_ready(spec)
 
 
-def _forget_last_boot(config: Config) -> None:
+def forget_last_boot(config: Config) -> None:
     """What ran before the machine was started again does not run: containerd must not look for it.
 
     Other installations keep such files on a file system that is empty after every boot.
@@ -133,8 +136,11 @@ def _runs(cluster: Cluster, name: str) -> bool:
 
 def held_ports(cluster: Cluster) -> set[int]:
     """Ports of components that run: taken, but by us."""
+    config = cluster.config
     running = {c.name for c in cluster.state.components if c.process}
-    return {port for port, name in cluster.config.ports.items() if name in running}
+    held = {port for port, name in config.ports.items() if name in running}
+    # nginx outlives the gateway, which takes it over again.
+    return held | set(config.gateway_ports) if nginx.running(config.gateway) else held
 
 
 @asynccontextmanager

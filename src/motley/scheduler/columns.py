@@ -343,9 +343,18 @@ class Columns:
             self._count(placed.info, row, -1)
         return placed
 
-    def _count(self, info: PodInfo, row: int, sign: int) -> None:
+    def touch(self, node: str) -> None:
+        """Something about a node's pods changed that is in no column: since when they run."""
+        row = self.rows.get(node)
+        if row is not None:
+            self._touch(row)
+
+    def _touch(self, row: int) -> None:
         self.pods_version += 1
         self._raw["touched"][row] = self.pods_version
+
+    def _count(self, info: PodInfo, row: int, sign: int) -> None:
+        self._touch(row)
         rows = [(self._resource_row(name), value) for name, value in info.requests.items()]
         requested = self._raw["requested"]
         for resource, value in rows:

@@ -87,6 +87,8 @@ class Intake:
 
     def _pod_placed(self, old: Pod | None, new: Pod) -> None:
         uid = identity(new)
+        if old is not None and old.status.start_time != new.status.start_time:
+            self._nodes.touch(new.spec.node_name)
         # Most updates are statuses; comparing is cheaper than computing everything again.
         if (
             old is not None

@@ -7,6 +7,7 @@ same or a lower priority; a more important pod does not see it, and may take the
 Invariant: outside `seen_by` and `hidden` every nominated pod is counted exactly once.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ class Nominations:
         self._nodes = nodes
         self._nominees: dict[str, Nominee] = {}  # by the pod's own uid
         self._by_node: dict[str, dict[str, Nominee]] = {}
+        self._priorities: Counter[int] = Counter()  # of the pods
         self.preempting: set[str] = set()  # pods whose victims are being told to end
 
     def __len__(self) -> int:
@@ -63,6 +65,7 @@ class Nominations:
         nominee = Nominee(info, node, stand_in)
         self._nominees[info.uid] = nominee
         self._by_node.setdefault(node, {})[info.uid] = nominee
+        self._priorities[info.priority] += 1
         self._nodes.add_pod(nominee.stand_in, node)
 
     def drop(self, uid: str) -> Nominee | None:
@@ -70,6 +73,9 @@ class Nominations:
         nominee = self._nominees.pop(uid, None)
         if nominee is None:
             return None
+        self._priorities[nominee.info.priority] -= 1
+        if not self._priorities[nominee.info.priority]:
+            del self._priorities[nominee.info.priority]
         there = self._by_node[nominee.node]
         del there[uid]
         if not there:
@@ -81,6 +87,9 @@ class Nominations:
         """Inside, only the others of at least the pod's priority are counted."""
         if not self._nominees:
             return nullcontext()
+        if min(self._priorities) >= pod.priority:  # as nearly always: at most its own
+            own = self._nominees.get(pod.uid)
+            return nullcontext() if own is None else self._without((own,))
         return self._without(
             nominee
             for uid, nominee in self._nominees.items()

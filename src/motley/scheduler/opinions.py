@@ -24,6 +24,7 @@ from motley.client.informer import Informer
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.scheduler import contract
+from motley.scheduler.candidates import Candidate
 from motley.scheduler.contract import (
     SKIP,
     Api,
@@ -38,7 +39,6 @@ from motley.scheduler.contract import (
 )
 from motley.scheduler.extenders import ExtenderConfig, ExtenderError, HttpExtender
 from motley.scheduler.feed import Feed
-from motley.scheduler.preemption import Candidate
 
 log = journal.get(__name__)
 

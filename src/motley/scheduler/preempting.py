@@ -11,15 +11,13 @@ Invariant: a pod is in `nominations.preempting` exactly while its victims are be
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from motley.api import status
 from motley.api.views.pod import Pod
 from motley.client.events import Recorder
 from motley.client.together import Writes
-from motley.lib import clock as clocks
 from motley.lib import journal
-from motley.lib.clock import SYSTEM, Clock
 from motley.scheduler import events
 from motley.scheduler.contract import Handle, Ineligible, Nomination, PodInfo
 from motley.scheduler.decisions import Decision
@@ -28,7 +26,7 @@ from motley.scheduler.queue import Queue
 
 log = journal.get(__name__)
 
-_WORKERS = 32  # pods that room is being made for at once
+_WORKERS = 128  # pods that room is being made for at once
 
 
 @dataclass(slots=True)
@@ -41,22 +39,29 @@ class _Order:
     displaced: tuple[PodInfo, ...]  # less important pods that were nominated to the node
 
 
+class Disrupting(Writes, Protocol):
+    """Writes, and the ends of pods that are told why."""
+
+    async def disrupt(
+        self, name: str, namespace: str, condition: Mapping[str, str], *, uid: str | None = None
+    ) -> None:
+        """Delete a pod, after its status says why."""
+
+
 class Preempting:
     """The nominations of all profiles and the ends of their victims; `run` it in a task group."""
 
     def __init__(
         self,
-        client: Writes,
+        client: Disrupting,
         handle: Handle,
         queue: Queue,
         recorders: Mapping[str, Recorder],
         happened: Callable[[events.ClusterEvent], None],
         *,
         as_placed: Callable[[PodInfo, str], PodInfo],
-        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
-        self._clock = clock
         self._nominations = handle.nominations
         self._waiting = handle.waiting
         self._queue = queue
@@ -184,12 +189,12 @@ class Preempting:
                 "status": "True",
                 "reason": REASON,
                 "message": f"{name}: preempting to accommodate a higher priority pod",
-                "lastTransitionTime": clocks.rfc3339(self._clock.now()),
             }
-            await self._patch_status(victim, {"conditions": [condition]})
             meta = victim.pod.metadata
             try:
-                await self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid or None)
+                await self._client.disrupt(
+                    meta.name, meta.namespace, condition, uid=meta.uid or None
+                )
             except (status.NotFound, status.Conflict):
                 return  # gone already, or another of its name
         self._recorders[preemptor.scheduler_name].event(victim.pod, "Normal", "Preempted", said)

@@ -14,18 +14,17 @@ Invariant: whatever happens, the columns are afterwards as they were.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Protocol, TypeAlias
+from operator import attrgetter
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from motley.api.views.pod import Pod
-from motley.lib import clock
 from motley.scheduler.budgets import Budgets
+from motley.scheduler.candidates import Candidate, Known, by_importance
 from motley.scheduler.columns import PODS_ROW, Columns, Mask, PlacedPod
 from motley.scheduler.lineup import Gone, Lineup, Lower
 from motley.scheduler.nominations import is_stand_in
@@ -35,11 +34,9 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
 _FIRST_LOOK = 16  # nodes looked at together at first; then as many as are enough, or twice as many
-_OFFSET = 1 << 31  # makes every priority positive, so that fewer victims weigh less
+_AHEAD = 64  # nodes looked at for the pods of the same template that come next
 _NEVER = float("inf")
-
-# Violated budgets, highest priority, sum of priorities, number, and when the first began, negated.
-Rank: TypeAlias = tuple[int, int, int, int, float]
+_NO_BUDGETS = Budgets()
 
 
 class Trial(Protocol):
@@ -60,6 +57,10 @@ class Trial(Protocol):
     @property
     def is_simple(self) -> bool:
         """Do all filters look at nodes and at sums of requests only?"""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Is what they say of a node true until it or the pods on it change?"""
 
     def unsuited(self, rows: Mask) -> dict[str, Mask]:
         """Per filter that looks at nodes only, which of these rows it was the first to reject."""
@@ -96,48 +97,6 @@ class Trial(Protocol):
 # -- candidates -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node, and who must leave it."""
-
-    node: str
-    victims: tuple[PlacedPod, ...]  # most important first
-    violations: int
-    rank: Rank = field(init=False)  # smaller is better: Kubernetes' order
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", self._rank())
-
-    def _rank(self) -> Rank:
-        if not self.victims:
-            return (0, -_OFFSET, 0, 0, -_NEVER)
-        highest, total, started = self.victims[0].info.priority, 0, _NEVER
-        for victim in self.victims:
-            priority = victim.info.priority
-            total += priority + _OFFSET
-            if priority == highest:
-                started = min(started, started_at(victim.info.pod))
-        return (self.violations, highest, total, len(self.victims), -started)
-
-
-def started_at(pod: Pod) -> float:
-    """When a pod began to run; one that has not is the youngest of all."""
-    stamp = pod.status.start_time
-    return _parsed(stamp) if stamp else _NEVER
-
-
-_parsed = lru_cache(maxsize=65536)(clock.parse_rfc3339)
-
-
-def by_importance(placed: Iterable[PlacedPod]) -> list[PlacedPod]:
-    """Higher priority first, then who has run longer."""
-    return sorted(placed, key=_unimportance)
-
-
-def _unimportance(placed: PlacedPod) -> tuple[int, float]:
-    return -placed.info.priority, started_at(placed.info.pod)
-
-
 @dataclass(slots=True)
 class Search:
     """What a search found: candidates, and why the other nodes are none."""
@@ -149,15 +108,20 @@ class Search:
     @property
     def best(self) -> Candidate | None:
         """The node whose victims are missed least."""
-        return min(self.candidates, key=lambda candidate: candidate.rank, default=None)
+        return min(self.candidates, key=attrgetter("rank"), default=None)
 
 
-def search(trial: Trial, potential: Mask, budgets: Budgets, *, enough: int) -> Search:
+def search(
+    trial: Trial, potential: Mask, budgets: Budgets, *, enough: int, known: Known | None = None
+) -> Search:
     """Look for room on the rows in `potential`; `enough`: how many nodes to look at closely.
 
     Nodes are taken in the order of the highest priority that must go there at least, so that
-    stopping early loses little, and nothing where the next node could only be worse.
+    stopping early loses little, and nothing where the next node could only be worse. `known` is
+    what was found for pods of the same template before, and is added to.
     """
+    if budgets or not trial.is_lasting:
+        known = None  # what is spent of a budget on one node counts on all
     found = Search()
     if not potential.any():
         return found  # perhaps not all plugins have even seen the pod
@@ -173,7 +137,10 @@ def search(trial: Trial, potential: Mask, budgets: Budgets, *, enough: int) -> S
         if best is not None and _settled(best, float(bounds[position]), position >= enough):
             break
         span = slice(position, position + size)
-        victims = _line_up(trial, rows[span].tolist(), bounds[span].tolist(), budgets, found)
+        if known is None:
+            victims = _line_up(trial, rows[span].tolist(), bounds[span].tolist(), budgets, found)
+        else:
+            victims = _looked_at(trial, rows, bounds, span, found, known)
         if trial.in_columns:
             found.candidates += [candidate for candidate in victims.values() if candidate.victims]
         else:
@@ -279,6 +246,31 @@ def _lower(trial: Trial, row: int, bound: float = _NEVER) -> list[PlacedPod]:
             and not is_stand_in(uid)
         ]
     )
+
+
+def _looked_at(
+    trial: Trial,
+    rows: npt.NDArray[np.intp],
+    bounds: npt.NDArray[np.float64],
+    span: slice,
+    found: Search,
+    known: Known,
+) -> dict[int, Candidate]:
+    """The victims on the rows of a span; who is known is not looked at again."""
+    wanted = rows[span].tolist()
+    candidates = known.among(wanted)
+    new = [span.start + i for i, row in enumerate(wanted) if row not in candidates]
+    if not new:
+        return candidates
+    made = _line_up(trial, rows[new].tolist(), bounds[new].tolist(), _NO_BUDGETS, found)
+    known.keep(made)
+    if len(new) < _AHEAD:
+        # Looking at many costs hardly more than at one: the next pods will want the next rows.
+        ahead = slice(span.stop, span.stop + _AHEAD)
+        some, limits = rows[ahead].tolist(), bounds[ahead].tolist()
+        known.keep(_line_up(trial, some, limits, _NO_BUDGETS, Search()))
+    candidates |= made
+    return {row: candidates[row] for row in wanted if row in candidates}
 
 
 def _line_up(

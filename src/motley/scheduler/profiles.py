@@ -1,9 +1,8 @@
-"""`KubeSchedulerConfiguration`: which plugins run for which pods.
+"""Which plugins run for which pods, as a `KubeSchedulerConfiguration` says.
 
-kube-scheduler's file, versions v1beta1 to v1: profiles by `schedulerName`, plugins enabled and
-disabled per extension point or at `multiPoint`, weights, and typed arguments. A profile starts
-from the default plugins. Whatever the file says that means nothing here is an error that names
-it, never silently ignored.
+Profiles by `schedulerName`, plugins enabled and disabled per extension point or at `multiPoint`,
+weights, and typed arguments. A profile starts from the default plugins. A plugin that does not
+exist, or not at that point, is an error that names it.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -11,20 +10,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import yaml
 
-from motley.lib import durations
 from motley.scheduler import extenders, legacy
+from motley.scheduler.configuration import (
+    DEFAULT_SCHEDULER,
+    VERSIONS,
+    ConfigError,
+    Configuration,
+    LeaderElection,
+    WrittenArguments,
+    WrittenPlugins,
+    WrittenProfile,
+    parse,
+)
 from motley.scheduler.contract import POINTS, CountsByNode, Handle
-from motley.scheduler.extenders import ExtenderConfig
 from motley.scheduler.opinions import NAME as EXTENDER
 from motley.scheduler.opinions import Extenders
 from motley.scheduler.plugins.registry import PLUGINS, Registry
-from motley.scheduler.userplugins import PluginSource
 
-GROUP = "kubescheduler.config.k8s.io"
-VERSIONS = ("v1beta1", "v1beta2", "v1beta3", "v1")
-DEFAULT_SCHEDULER = "default-scheduler"
+__all__ = [
+    "DEFAULT_SCHEDULER",
+    "PLUGINS",
+    "VERSIONS",
+    "ConfigError",
+    "Configuration",
+    "LeaderElection",
+    "parse",
+]
 
 # Kubernetes' default plugins with their weights, as far as they exist here, and Hicev1, which
 # restricts nothing unless something is known about a pod's images.
@@ -67,105 +79,6 @@ FOREIGN_PLUGINS = frozenset(
 _SUCCESSORS = {"NodeResourcesLeastAllocated": "NodeResourcesFit"}
 
 
-class ConfigError(ValueError):
-    """The configuration file is wrong; the message says what and where."""
-
-
-class _Plugin(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    weight: int = 0
-
-    def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise ValueError(f"weight of plugin {self.name!r} is negative")
-
-
-class _PluginSet(msgspec.Struct, forbid_unknown_fields=True):
-    enabled: list[_Plugin] = msgspec.field(default_factory=list)
-    disabled: list[_Plugin] = msgspec.field(default_factory=list)
-
-
-class _PluginConfig(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    args: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class _Profile(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    scheduler_name: str = DEFAULT_SCHEDULER
-    plugins: dict[str, _PluginSet] = msgspec.field(default_factory=dict)
-    plugin_config: list[_PluginConfig] = msgspec.field(default_factory=list)
-    percentage_of_nodes_to_score: int | None = None  # accepted; every node is scored
-
-
-class LeaderElection(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """Whether several schedulers stand by for each other, and under which Lease."""
-
-    leader_elect: bool = True
-    lease_duration: str = "15s"
-    renew_deadline: str = "10s"
-    retry_period: str = "2s"
-    resource_lock: str = "leases"
-    # Not kube-scheduler's own: beside it, each would wait for the other to end.
-    resource_name: str = "motley-scheduler"
-    resource_namespace: str = "kube-system"
-
-    def __post_init__(self) -> None:
-        for text in (self.lease_duration, self.renew_deadline, self.retry_period):
-            durations.seconds(text)
-
-
-class ClientConnection(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """How to reach the API server."""
-
-    kubeconfig: str = ""
-    accept_content_types: str = ""
-    content_type: str = ""
-    qps: float = 0
-    burst: int = 0
-
-
-class Configuration(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """The file as it is written."""
-
-    api_version: str = f"{GROUP}/v1"
-    kind: str = "KubeSchedulerConfiguration"
-    parallelism: int = 16  # accepted; columns need no workers
-    leader_election: LeaderElection = msgspec.field(default_factory=LeaderElection)
-    client_connection: ClientConnection = msgspec.field(default_factory=ClientConnection)
-    healthz_bind_address: str = ""
-    metrics_bind_address: str = ""
-    enable_profiling: bool = True
-    enable_contention_profiling: bool = True
-    percentage_of_nodes_to_score: int | None = None
-    pod_initial_backoff_seconds: int = 1
-    pod_max_backoff_seconds: int = 10
-    delay_cache_until_active: bool = False
-    profiles: list[_Profile] = msgspec.field(default_factory=list)
-    extenders: list[ExtenderConfig] = msgspec.field(default_factory=list)
-    plugin_sources: list[PluginSource] = msgspec.field(default_factory=list)  # Motley's own field
-
-    def __post_init__(self) -> None:
-        extenders.validate(self.extenders)
-        if self.parallelism <= 0:
-            raise ValueError("parallelism must be greater than 0")
-        if self.pod_initial_backoff_seconds <= 0:
-            raise ValueError("podInitialBackoffSeconds must be greater than 0")
-        if not 0 <= (self.percentage_of_nodes_to_score or 0) <= 100:
-            raise ValueError("percentageOfNodesToScore is not between 0 and 100")
-        if self.pod_max_backoff_seconds < self.pod_initial_backoff_seconds:
-            raise ValueError("podMaxBackoffSeconds must not be less than podInitialBackoffSeconds")
-
-    @property
-    def named(self) -> frozenset[str]:
-        """Every plugin that a profile mentions."""
-        return frozenset(
-            plugin.name
-            for profile in self.profiles
-            for plugins in profile.plugins.values()
-            for plugin in plugins.enabled
-        ) | {config.name for profile in self.profiles for config in profile.plugin_config}
-
-
 @dataclass
 class Profile:
     """The plugins of one `schedulerName`, made and in order, by extension point."""
@@ -202,36 +115,6 @@ _FIELDS = {
 }
 
 
-def parse(text: str) -> Configuration:
-    """Read a configuration file. Raises ConfigError."""
-    try:
-        document = yaml.load(text, yaml.CSafeLoader)
-    except yaml.YAMLError as e:
-        raise ConfigError(f"not YAML: {e}") from e
-    if not isinstance(document, dict):
-        raise ConfigError("the file holds no KubeSchedulerConfiguration")
-    if document.get("kind") != "KubeSchedulerConfiguration":
-        raise ConfigError(f"kind is {document.get('kind')!r}, not 'KubeSchedulerConfiguration'")
-    group, _, version = str(document.get("apiVersion")).partition("/")
-    if group != GROUP or version not in VERSIONS:
-        known = ", ".join(f"{GROUP}/{v}" for v in VERSIONS)
-        raise ConfigError(f"apiVersion is {document.get('apiVersion')!r}, not one of {known}")
-    try:
-        configuration = msgspec.convert(_stated(document), Configuration)
-    except msgspec.ValidationError as e:
-        raise ConfigError(str(e)) from e
-    written = msgspec.to_builtins(configuration.profiles)
-    configuration.profiles = msgspec.convert(legacy.modernized(written), list[_Profile])
-    return configuration
-
-
-def _stated(value: Any) -> Any:
-    """Without nulls: as in Kubernetes, a null is a field left out."""
-    if isinstance(value, dict):
-        return {name: _stated(member) for name, member in value.items() if member is not None}
-    return [_stated(item) for item in value] if isinstance(value, list) else value
-
-
 def build(
     configuration: Configuration,
     handle: Handle,
@@ -245,7 +128,7 @@ def build(
     """
     profiles: dict[str, Profile] = {}
     by_extenders = extenders.ignored_resources(configuration.extenders)
-    for written in configuration.profiles or [_Profile()]:
+    for written in configuration.profiles or [WrittenProfile()]:
         if written.scheduler_name in profiles:
             raise ConfigError(f"profile {written.scheduler_name!r} is there twice")
         old = (before or {}).get(written.scheduler_name, Profile("")).plugins
@@ -280,7 +163,7 @@ def _extend(profile: Profile, plugin: Extenders) -> None:
 
 
 def _build(
-    written: _Profile,
+    written: WrittenProfile,
     handle: Handle,
     registry: Registry,
     by_extenders: Sequence[str],
@@ -317,7 +200,7 @@ def _build(
 
 
 def _merge(
-    defaults: Mapping[str, int], written: _PluginSet | None, point: str, registry: Registry
+    defaults: Mapping[str, int], written: WrittenPlugins | None, point: str, registry: Registry
 ) -> dict[str, int]:
     """The defaults less what is disabled, plus what is enabled."""
     if written is None:
@@ -335,7 +218,7 @@ def _at_point(
     point: str,
     method: str,
     multi: Mapping[str, int],
-    written: _PluginSet | None,
+    written: WrittenPlugins | None,
     registry: Registry,
 ) -> dict[str, int]:
     """The plugins of one point: those named there that `multiPoint` has too come first (a file
@@ -364,7 +247,7 @@ def _at_point(
     return {**first, **{n: w for n, w in kept.items() if n not in first}, **specific}
 
 
-def _disabled(written: _PluginSet, point: str, registry: Registry) -> set[str]:
+def _disabled(written: WrittenPlugins, point: str, registry: Registry) -> set[str]:
     for plugin in written.disabled:
         if plugin.name != "*" and plugin.name not in FOREIGN_PLUGINS:
             _known(plugin.name, point, registry)
@@ -382,7 +265,9 @@ def _known(name: str, point: str, registry: Registry) -> None:
     raise ConfigError(f"unknown plugin {name!r} at {point!r}")
 
 
-def _arguments(written: Sequence[_PluginConfig], registry: Registry) -> dict[str, dict[str, Any]]:
+def _arguments(
+    written: Sequence[WrittenArguments], registry: Registry
+) -> dict[str, dict[str, Any]]:
     arguments: dict[str, dict[str, Any]] = {}
     for config in written:
         if config.name not in registry:

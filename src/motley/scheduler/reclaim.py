@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from motley.scheduler.budgets import Budgets
+from motley.scheduler.candidates import Candidate, by_importance
 from motley.scheduler.columns import Columns, Mask, PlacedPod
 from motley.scheduler.elastic import Absent, ElasticQuotas
-from motley.scheduler.preemption import Candidate, Search, Trial, by_importance
+from motley.scheduler.preemption import Search, Trial
 
 _CLOSE_LOOKS = 32  # nodes tried out
 _ENOUGH = 8  # candidates among which the best is taken

@@ -9,7 +9,7 @@ pod is bound or it is not.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Literal
@@ -24,7 +24,7 @@ from motley.client.rest import Client
 from motley.client.together import Together
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
-from motley.scheduler import batchbinding, events, profiles
+from motley.scheduler import assuming, batchbinding, events, profiles
 from motley.scheduler.batchbinding import BatchBinding
 from motley.scheduler.binder import Binder, PodWriter
 from motley.scheduler.columns import Columns
@@ -72,6 +72,8 @@ class Scheduler:
         clock: Clock = SYSTEM,
         seed: int = 0,
     ) -> None:
+        self.on_known: Callable[[], None] = _nothing
+        """Told when the cluster has been read."""
         self._meter = meter or NoMeter()
         self.nodes = Columns()
         handle = Handle(self.nodes, clock, images or ImageTable())
@@ -121,7 +123,6 @@ class Scheduler:
             self._recorders,
             self.happened,
             as_placed=self._placed_as,
-            clock=clock,
         )
         self._work = asyncio.Event()
         self._assumed_until: dict[str, float] = {}
@@ -160,6 +161,7 @@ class Scheduler:
     async def schedule(self) -> None:
         """Decide and bind until cancelled."""
         await self._feed.synced()
+        self.on_known()
         log.info("scheduling", nodes=self.nodes.count, pending=len(self.queue))
         async with asyncio.TaskGroup() as group:
             together = BatchBinding(self._client, group, clock=self._clock)
@@ -265,8 +267,8 @@ class Scheduler:
         info = queued.info
         answer: Reject | Wait | None = None
         try:
-            self.nodes.add_pod(_as_placed(profile, info, node), node, assumed=True)
-            answer = _reserve_and_permit(profile, info, node)
+            self.nodes.add_pod(assuming.placed_as(profile, info, node), node, assumed=True)
+            answer = assuming.reserve_and_permit(profile, info, node)
         except PluginError as error:
             log.error("scheduling failed", exc_info=error, pod=info.key)
             answer = Reject(str(error))
@@ -349,7 +351,7 @@ class Scheduler:
 
     def _placed_as(self, pod: PodInfo, node: str) -> PodInfo:
         try:
-            return _as_placed(self.profiles[pod.scheduler_name], pod, node)
+            return assuming.placed_as(self.profiles[pod.scheduler_name], pod, node)
         except PluginError as error:
             log.error("plugin failed", exc_info=error, pod=pod.key)
             return pod
@@ -384,31 +386,5 @@ class Scheduler:
         self._waiting.reject(uid, "the pod was deleted, or bound by another")
 
 
-def _as_placed(profile: Profile, pod: PodInfo, node: str) -> PodInfo:
-    for plugin in profile.counts_by_node:
-        try:
-            pod = plugin.placed_as(pod, node)
-        except Exception as e:
-            raise PluginError(plugin.name, "Filter", e) from e
-    return pod
-
-
-def _reserve_and_permit(profile: Profile, pod: PodInfo, node: str) -> Reject | Wait | None:
-    wait: Wait | None = None
-    at = ("", "")
-    try:
-        for plugin in profile.reserve:
-            at = (plugin.name, "Reserve")
-            refusal = plugin.reserve(pod, node)
-            if refusal is not None:
-                return Reject(refusal.reason)
-        for plugin in profile.permit:
-            at = (plugin.name, "Permit")
-            answer = plugin.permit(pod, node)
-            if isinstance(answer, Reject):
-                return answer
-            if isinstance(answer, Wait):
-                wait = answer if wait is None or answer.timeout_s < wait.timeout_s else wait
-    except Exception as e:
-        raise PluginError(*at, e) from e
-    return wait
+def _nothing() -> None:
+    """Nobody wants to know."""

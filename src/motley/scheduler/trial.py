@@ -71,6 +71,9 @@ class Trial:
         self._movable = {p.name for p in self._tellable if hasattr(p, "filter_vacated")}
         self.in_columns = len(self._tellable) == len(self._filters)
         self.is_simple = all(scope(plugin) in ("nodes", "requests") for plugin in self._filters)
+        self.is_lasting = self.is_simple and all(
+            is_fixed(plugin) or hasattr(plugin, "filter_rows") for plugin in self._filters
+        )
         self._fixed: dict[str, Mask] = {}
 
     def hopeless(self, rejected_by: Mapping[str, Mask]) -> Mask:

@@ -10,7 +10,14 @@ import time
 
 from aiohttp import web
 
-KINDS = {"services": ("v1", "Service"), "endpointslices": ("discovery.k8s.io/v1", "EndpointSlice")}
+KINDS = {
+    "services": ("v1", "Service"),
+    "endpointslices": ("discovery.k8s.io/v1", "EndpointSlice"),
+    "nodes": ("v1", "Node"),
+    "pods": ("v1", "Pod"),
+    "namespaces": ("v1", "Namespace"),
+    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy"),
+}
 
 
 class Api:
@@ -27,7 +34,7 @@ class Api:
             version, kind = KINDS[plural]
             obj = {"apiVersion": version, "kind": kind, **obj}
             obj["metadata"]["resourceVersion"] = str(self.revision)
-            name = (obj["metadata"]["namespace"], obj["metadata"]["name"])
+            name = (obj["metadata"].get("namespace"), obj["metadata"]["name"])
             if type_ == "DELETED":
                 self.objects[plural].pop(name, None)
             else:
@@ -68,8 +75,9 @@ class Api:
 async def main():
     api = Api()
     app = web.Application()
-    app.router.add_get("/api/v1/services", api.handle)
-    app.router.add_get("/apis/discovery.k8s.io/v1/endpointslices", api.handle)
+    for plural, (version, _) in KINDS.items():
+        group = f"apis/{version}" if "/" in version else f"api/{version}"
+        app.router.add_get(f"/{group}/{plural}", api.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", int(sys.argv[1]), reuse_address=True).start()

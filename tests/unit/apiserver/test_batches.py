@@ -156,3 +156,60 @@ async def test_other_writes_go_together_too(pods):
 async def test_what_is_no_plain_write_is_not_taken_in_a_batch(pods, method, path):
     reply = await pods.create(BATCHES, {"items": [{"method": method, "path": path, "body": {}}]})
     assert reply.json["items"][0]["code"] == 400
+
+
+VICTIM = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+async def end(api, name, token=None, **more):
+    write = {"method": "DELETE", "path": f"{PODS}/{name}", "condition": VICTIM, **more}
+    tokens = {} if token is None else {"token": token}
+    (entry,) = (await api.create(BATCHES, {"items": [write]}, **tokens)).json["items"]
+    return entry
+
+
+async def test_a_pod_that_ends_for_another_says_why_before_it_goes(pods):
+    await pods.create(BINDINGS, {"items": [item("a")]})
+    assert (await end(pods, "a"))["code"] == 200
+    ending = (await pods.get(f"{PODS}/a")).json  # bound: it has its grace period
+    assert ending["metadata"]["deletionTimestamp"]
+    (condition,) = [c for c in ending["status"]["conditions"] if c["type"] == VICTIM["type"]]
+    assert {name: condition[name] for name in VICTIM} == VICTIM
+    assert condition["lastTransitionTime"]
+    assert (await end(pods, "b"))["code"] == 200  # nobody has begun to run it: it goes at once
+    assert (await pods.get(f"{PODS}/b")).code == 404
+
+
+async def test_a_pod_of_another_uid_is_neither_told_nor_ended(pods):
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "another"}}
+    assert (await end(pods, "a", body=body))["code"] == 409
+    found = (await pods.get(f"{PODS}/a")).json
+    conditions = found["status"].get("conditions") or ()
+    assert VICTIM["type"] not in [c["type"] for c in conditions]
+    assert (await end(pods, "nobody"))["code"] == 404
+
+
+async def test_who_may_not_write_a_status_ends_no_pod_with_a_condition(pods):
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [
+        {"verbs": ["create"], "apiGroups": ["motley.io"], "resources": ["batches"]},
+        {"verbs": ["delete"], "apiGroups": [""], "resources": ["pods"]},
+    ]
+    await pods.create(f"{rbac}/clusterroles", {"metadata": {"name": "r"}, "rules": rules})
+    bound = {
+        "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+        "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await pods.create(f"{rbac}/clusterrolebindings", bound)
+    assert (await end(pods, "a", token="alice"))["code"] == 403
+    assert (await pods.get(f"{PODS}/a")).code == 200
+    assert (await end(pods, "a", token="alice", condition=None))["code"] == 200
+
+
+async def test_only_a_pods_end_takes_a_condition(pods):
+    patch = {"method": "PATCH", "path": f"{PODS}/a", "contentType": STRATEGIC, "body": {}}
+    config = {"method": "DELETE", "path": "/api/v1/namespaces/default/configmaps/c"}
+    items = [{**write, "condition": VICTIM} for write in (patch, config)]
+    entries = (await pods.create(BATCHES, {"items": items})).json["items"]
+    assert [entry["code"] for entry in entries] == [400, 400]

@@ -70,8 +70,8 @@ def thing(name="a"):
     return ConfigMap.of({"metadata": {"name": name, "namespace": "n", "uid": f"uid-{name}"}})
 
 
-async def record(clock, client, *steps):
-    recorder = Recorder(client, "tester", "host", clock=clock, rng=Random(3))
+async def record(clock, client, *steps, **options):
+    recorder = Recorder(client, "tester", "host", clock=clock, rng=Random(3), **options)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(recorder.run())
         for step in steps:
@@ -133,6 +133,13 @@ async def test_events_of_many_objects_are_written_side_by_side(clock, looptime):
     burst = lambda r: [note("m", f"o-{i}")(r) for i in range(64)]  # noqa: E731
     events = await record(clock, Slow(), burst, 25)
     assert len(events) == 64
+
+
+async def test_an_event_may_be_told_a_moment_after_the_fact(clock, looptime):
+    client = DictClient()
+    assert await record(clock, client, note("one"), note("two"), 0.2, linger_s=0.3) == []
+    first, second = await record(clock, client, note("one"), note("two"), 0.4, linger_s=0.3)
+    assert (first.message, second.message) == ("one", "two")
 
 
 async def test_recording_never_waits_or_fails_its_caller(clock):

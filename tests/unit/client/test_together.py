@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from motley.api import status
+from motley.api.views.core import Event
 from motley.api.views.pod import Pod
 from motley.client.together import Together
+from motley.lib.clock import SYSTEM
 
 GROUP = {"resources": [{"name": "batches", "verbs": ["create"]}]}
 
@@ -43,6 +45,9 @@ class FakeClient:
     async def patch(self, cls, name, namespace, body, **_):
         self.singles.append(name)
         return Pod.of({"metadata": {"name": name}})
+
+    async def delete(self, cls, name, namespace, *, uid=None):
+        self.singles.append(("delete", name, uid))
 
 
 @asynccontextmanager
@@ -114,3 +119,38 @@ async def test_a_server_that_takes_no_batches_any_more_gets_single_requests():
             await together.patch(Pod, "a", "default", {})
         await together.patch(Pod, "a", "default", {})
     assert client.singles == ["a"]
+
+
+async def test_events_let_other_writes_go_first():
+    client = FakeClient(GROUP)
+    client.gate.clear()
+    async with running(client) as together, asyncio.TaskGroup() as group:
+        for name in ("a", "b"):  # both requests that may be under way
+            group.create_task(together.patch(Pod, name, "default", {}))
+            for _ in range(5):
+                await _turn()
+        event = {"metadata": {"name": "told", "namespace": "default"}}
+        together._leisurely_at = SYSTEM.monotonic() + 60  # not for long, but longer than this
+        group.create_task(together.create(Event, event))
+        group.create_task(together.patch(Pod, "c", "default", {}))
+        for _ in range(5):
+            await _turn()
+        client.gate.set()
+    methods = [[item["method"] for item in batch] for batch in client.batches]
+    assert methods == [["PATCH"], ["PATCH"], ["PATCH"], ["POST"]]
+
+
+async def test_a_pod_is_told_why_and_ended_in_one_write_or_in_two():
+    condition = {"type": "DisruptionTarget", "status": "True"}
+    client = FakeClient(GROUP)
+    async with running(client) as together:
+        await together.disrupt("a", "default", condition, uid="1")
+        with pytest.raises(status.NotFound):
+            await together.disrupt("nobody", "default", condition)
+    (first,), _ = client.batches
+    assert (first["method"], first["condition"]) == ("DELETE", condition)
+    assert first["body"]["preconditions"] == {"uid": "1"}
+    client = FakeClient()
+    async with running(client) as together:
+        await together.disrupt("a", "default", condition, uid="1")
+    assert client.singles == ["a", ("delete", "a", "1")]

@@ -79,6 +79,7 @@ def test_a_replica_that_just_started_does_not_count():
         (service(internalTrafficPolicy="Local"), False),
         (service({"service.kubernetes.io/topology-aware-hints": "auto"}), False),
         (service({"service.kubernetes.io/topology-mode": "Auto"}), False),
+        (service({"motley.io/endpoint-weights": "speed"}), False),
         (service(selector={}), False),
         (service(type="ExternalName"), False),
     ],

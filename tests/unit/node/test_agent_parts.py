@@ -199,3 +199,79 @@ async def test_a_changed_address_replaces_the_old_one():
 
     (patch,) = await _written(steps)
     assert patch["status"]["podIPs"] == [{"$patch": "replace"}, {"ip": "10.0.0.9"}]
+
+
+async def test_a_passing_status_is_left_out_when_the_next_comes_soon():
+    async def steps(api, writer):
+        writer.set(_pod(), _status("Pending"), is_passing=True)
+        await SYSTEM.sleep(0.05)
+        assert not api.patches
+        writer.set(_pod(), _status("Running"))
+        assert await writer.settled(5)
+
+    assert [p["status"]["phase"] for p in await _written(steps)] == ["Running"]
+
+
+async def test_a_passing_status_is_written_when_nothing_follows(monkeypatch):
+    monkeypatch.setattr(statuswriter, "LINGER_S", 0.05)
+
+    async def steps(api, writer):
+        writer.set(_pod(), _status("Pending"), is_passing=True)
+        async with asyncio.timeout(5):
+            while not api.patches:
+                await SYSTEM.sleep(0.01)
+
+    assert [p["status"]["phase"] for p in await _written(steps)] == ["Pending"]
+
+
+async def test_a_few_changes_are_written_at_once_and_many_are_slowed_down():
+    slept = []
+
+    class Clock(QuickClock):
+        def monotonic(self):
+            return 1.0
+
+        async def sleep(self, seconds):
+            slept.append(seconds)
+            await SYSTEM.sleep(0)
+
+    api = Api()
+    writer = statuswriter.StatusWriter(api, Clock())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(writer.run())
+        for number in range(statuswriter.BURST + 3):
+            writer.set(_pod(), _status(f"phase {number}"))
+            assert await writer.settled(5)
+        await SYSTEM.sleep(0.01)
+        running.cancel()
+    assert len(api.patches) == statuswriter.BURST + 3
+    assert len(slept) == 4, "the first three are free, then each has to wait"
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        ([], True),
+        ([{"name": "e", "emptyDir": {}}], True),
+        ([{"name": "c", "configMap": {"name": "mine"}}], False),
+        ([{"name": "h", "hostPath": {"path": "/x"}}], False),
+        (
+            [
+                {
+                    "name": "kube-api-access",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"path": "token"}},
+                            {"configMap": {"name": "kube-root-ca.crt"}},
+                        ]
+                    },
+                }
+            ],
+            True,
+        ),
+        ([{"name": "p", "projected": {"sources": [{"secret": {"name": "s"}}]}}], False),
+    ],
+)
+def test_a_pod_is_plain_that_refers_to_nothing_which_might_be_missing(volumes, expected):
+    spec = {"containers": [{"name": "c"}], "volumes": volumes}
+    assert objects.is_plain(Pod.of({"metadata": {"namespace": "n"}, "spec": spec})) is expected

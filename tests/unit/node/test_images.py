@@ -13,6 +13,7 @@ from motley.node import images
 from motley.node.cri.errors import RuntimeFailure, RuntimeUnavailable
 from motley.node.cri.values import Image
 from motley.node.images import ImageError, Images
+from motley.node.pulledimages import PulledImages
 
 
 class Clock:
@@ -32,6 +33,9 @@ class Runtime:
 
     async def image(self, reference):
         return Image(reference, (), (), 0, None, "") if reference in self.present else None
+
+    async def list_images(self):
+        return [await self.image(name) for name in self.present]
 
     async def pull(self, reference, auth=None):
         self.pulled.append((reference, auth))
@@ -170,6 +174,50 @@ async def test_other_credentials_do_not_wait_for_the_back_off_of_wrong_ones():
         assert caught.value.reason == reason
     right = [_secret({"reg.example": _login("right")})]
     assert (await keeper.ensure("reg.example/a:1", "Always", right))[1] is True
+
+
+async def test_who_could_not_pull_an_image_does_not_get_it_from_another(tmp_path):
+    runtime, clock = Runtime(), Clock()
+    runtime.accepts = "right"
+    right = [_secret({"reg.example": _login("right")})]
+    keeper = Images(runtime, pulled=PulledImages(tmp_path / "pulls.json"), clock=clock)
+    await keeper.ensure("reg.example/a:1", "IfNotPresent", right)
+    # Also under the next agent, which reads what this one wrote.
+    keeper = Images(runtime, pulled=PulledImages(tmp_path / "pulls.json"), clock=clock)
+    assert (await keeper.ensure("reg.example/a:1", "IfNotPresent", right))[1] is False
+    assert (await keeper.ensure("reg.example/a:1", "Never", right))[1] is False
+    for policy, reason in (("IfNotPresent", "ErrImagePull"), ("Never", "ErrImageNeverPull")):
+        with pytest.raises(ImageError) as caught:
+            await keeper.ensure("reg.example/a:1", policy)
+        assert caught.value.reason == reason
+    # With other credentials it is tried, and then known.
+    runtime.accepts = "other"
+    other = [_secret({"reg.example": _login("other")})]
+    assert (await keeper.ensure("reg.example/a:1", "IfNotPresent", other))[1] is True
+    assert (await keeper.ensure("reg.example/a:1", "Never", other))[1] is False
+    text = (tmp_path / "pulls.json").read_text()
+    assert "right" not in text
+    assert (tmp_path / "pulls.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_nobody_needed_credentials_for_is_everybodys(tmp_path):
+    runtime = Runtime("imported:1")
+    keeper = Images(runtime, clock=Clock())
+    assert (await keeper.ensure("imported:1", "Never"))[1] is False
+    await keeper.ensure("public:1", "IfNotPresent")
+    assert (await keeper.ensure("public:1", "Never", [_secret({})]))[1] is False
+
+
+async def test_an_image_that_is_gone_is_forgotten_and_may_be_imported_later():
+    runtime = Runtime()
+    runtime.accepts = "u"
+    keeper = Images(runtime, clock=Clock())
+    mine = [_secret({"reg.example": _login("u")})]
+    await keeper.ensure("reg.example/a:1", "Always", mine)
+    runtime.present.clear()
+    await keeper.ensure("reg.example/b:1", "Always", mine)
+    runtime.present.add("reg.example/a:1")
+    assert (await keeper.ensure("reg.example/a:1", "Never"))[1] is False
 
 
 async def test_what_is_no_image_name_is_said_and_not_pulled():

@@ -157,3 +157,58 @@ def test_the_logs_of_a_pod_are_removed_by_uid(tmp_path):
     (tmp_path / "ns_b_2").mkdir()
     logs.remove(tmp_path, "1")
     assert [p.name for p in tmp_path.iterdir()] == ["ns_b_2"]
+
+
+async def test_following_goes_through_every_file_of_several_rotations_between_two_looks(path):
+    over = False
+
+    def flood():
+        nonlocal over
+        path.rename(path.with_name("0.log.1"))
+        path.with_name("0.log.2").write_text(entry(11, "in between"))
+        path.with_name("0.log.3").write_text(entry(12, "and after"))
+        path.write_text(entry(13, "now"))
+        over = True
+
+    text = await collect(
+        path, Options(follow=True, tail_lines=1), Clock([lambda: None, flood]), lambda: over
+    )
+    assert text.splitlines() == ["line 9", "in between", "and after", "now"]
+
+
+async def test_following_goes_on_with_the_oldest_file_left_when_its_own_was_removed(path):
+    over = False
+
+    def flood():
+        nonlocal over
+        path.unlink()
+        path.with_name("0.log.2").write_text(entry(11, "kept"))
+        path.write_text(entry(12, "now"))
+        over = True
+
+    text = await collect(
+        path, Options(follow=True, tail_lines=1), Clock([lambda: None, flood]), lambda: over
+    )
+    assert text.splitlines() == ["line 9", "kept", "now"]
+
+
+async def test_what_came_between_the_last_look_and_the_rotation_is_not_lost(path, monkeypatch):
+    """A line may reach the old file after it was read to its end and before the new one is there:
+    as if the disk were asked in exactly that moment."""
+    over = False
+    real = logs._was_replaced
+
+    def at_the_worst_moment(handle, where):
+        nonlocal over
+        answer = real(handle, where)
+        if not over:
+            over = True
+            with where.open("a") as file:
+                file.write(entry(11, "last of the old"))
+            where.rename(where.with_name("0.log.1"))
+            where.write_text(entry(12, "new"))
+        return answer
+
+    monkeypatch.setattr(logs, "_was_replaced", at_the_worst_moment)
+    text = await collect(path, Options(follow=True, tail_lines=1), Clock(), lambda: over)
+    assert text.splitlines() == ["line 9", "last of the old", "new"]

@@ -34,6 +34,7 @@ def test_what_is_still_good_stays(tmp_path):
         "scheduler.kubeconfig",
         "node.kubeconfig",
         "proxy.kubeconfig",
+        "gateway.kubeconfig",
         "node.crt",
         "node.key",
     }

@@ -64,7 +64,9 @@ def test_every_cluster_has_its_own_cgroup(tmp_path):
 
 
 def test_ports_are_those_of_kubernetes_unless_moved():
-    assert set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259}
+    gateway = {10280, 10281, 10282}
+    assert set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259} | gateway
+    assert set(configs.Config(host_ports=True).ports) >= {80, 443}
     assert min(configs.Config(port_base=20000, api_port=30000).ports) == 20008
 
 

@@ -28,6 +28,7 @@ def test_everything_lies_below_our_own_directory():
         file["state"],
         file["grpc"]["address"],
         cri["cni"]["conf_dir"],
+        cri["registry"]["config_path"],
         cri["containerd"]["runtimes"]["runc"]["options"]["Root"],
     ]
     assert all(path.startswith("/var/lib/motley/") for path in paths)

@@ -1,6 +1,7 @@
 """Preemption: who must go, where, and what is kept for whom."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 
 from motley.api.views.base import Condition
 from motley.api.views.policy import PodDisruptionBudget
+from motley.client.informer import Change
+from motley.lib.clock import SYSTEM
 from motley.scheduler import conditions, preemption
 from motley.scheduler.budgets import Budgets
+from motley.scheduler.candidates import Candidate, KnownByTemplate, by_importance
 from motley.scheduler.columns import PODS_ROW, Columns
 from motley.scheduler.contract import Ineligible, Nomination, Reject
+from motley.scheduler.intake import Intake
 from motley.scheduler.plugins.default_preemption import DefaultPreemption, DefaultPreemptionArgs
 from motley.scheduler.preempting import Preempting
-from motley.scheduler.preemption import Candidate
 from motley.scheduler.queue import Place, Queue
 from motley.scheduler.trial import Trial
 
@@ -322,7 +326,7 @@ def test_victims_are_minimal_and_the_node_the_best(
 def _reference(world: Any, name: str, wanted: int, priority: int) -> Any:
     """Kubernetes' rules, node by node, in plain numbers."""
     placed = list(world.nodes.pods_on(name).values())
-    lower = preemption.by_importance(p for p in placed if p.info.priority < priority)
+    lower = by_importance(p for p in placed if p.info.priority < priority)
     room = 4000 - sum(p.info.requests["cpu"] for p in placed if p not in lower)
     room -= wanted * 1000
     if room < 0 or not lower:
@@ -340,7 +344,7 @@ def _reference(world: Any, name: str, wanted: int, priority: int) -> Any:
             violations += i < protected
     if not victims:
         return None
-    candidate = Candidate(name, tuple(preemption.by_importance(victims)), violations)
+    candidate = Candidate(name, tuple(by_importance(victims)), violations)
     return sorted(v.info.key.name for v in victims), candidate.rank
 
 
@@ -381,6 +385,61 @@ def test_a_filter_that_raises_while_pods_are_out_leaves_everything_as_it_was(clu
     assert snapshot(world.nodes) == before
 
 
+# -- pods of one template -------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=FIXTURES)
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(["come", "go", "start", "nominate", "node"]),
+            st.integers(0, 5),
+            st.integers(1, 3),
+        ),
+        max_size=12,
+    )
+)
+def test_what_was_found_for_one_pod_serves_the_next_unless_it_changed(cluster, node, pod, changes):
+    world = cluster(*(node(f"n{i}", cpu="2") for i in range(6)))
+    for i in range(12):
+        world.place(pod(f"p{i}", requests={"cpu": "1"}, priority=i % 3), f"n{i % 6}")
+    for number, (what, row, size) in enumerate(changes):
+        name = f"n{row}"
+        there = world.nodes.pods_on(name)
+        if what == "come":
+            world.place(pod(f"c{number}", requests={"cpu": str(size)}, priority=size), name)
+        elif what == "go" and there:
+            world.nodes.remove_pod(next(iter(there)))
+        elif what == "start" and there:
+            started(next(iter(there.values())).info.pod, size)
+            world.nodes.touch(name)
+        elif what == "nominate":
+            other = world.info(pod(f"o{number}", requests={"cpu": str(size)}, priority=size * 3))
+            world.handle.nominations.set(other, name)
+        elif what == "node":
+            world.nodes.set_node(node(name, cpu=str(size)))
+        same = world.info(pod(f"hi{number}", requests={"cpu": "2"}, priority=7))
+        known = world.cycle.schedule(same)
+        plugin = world.profile.plugins["DefaultPreemption"]
+        kept, plugin._known = plugin._known, KnownByTemplate(world.nodes)
+        assert world.cycle.schedule(same).post_filter == known.post_filter
+        plugin._known = kept
+
+
+def test_a_later_start_is_seen_although_no_column_has_it(cluster, node, pod):
+    world = cluster(node("a", cpu="1"), node("b", cpu="1"))
+    first = world.place(started(pod("x", requests={"cpu": "1"}), 1), "a")
+    world.place(started(pod("y", requests={"cpu": "1"}), 2), "b")
+    hi = world.info(pod("hi", requests={"cpu": "1"}, priority=1))
+    assert names(preempt(world, hi)) == ["y"]
+    queue = Queue({world.profile.name: world.profile})
+    preempting, _, _ = carrying_out(world, SYSTEM)
+    intake = Intake(world.nodes, queue, world.infos, preempting, Mock())
+    later = started(pod("x", requests={"cpu": "1"}, node="a"), 3)
+    intake.pod_changed(Change(first.pod, later))
+    assert names(preempt(world, hi)) == ["x"]
+
+
 # -- carrying it out ------------------------------------------------------------------------
 
 
@@ -394,7 +453,6 @@ def carrying_out(world: Any, clock: Any) -> tuple[Preempting, Queue, list[Any]]:
         {},
         happened.append,
         as_placed=lambda pod, _node: pod,
-        clock=clock,
     )
     return made, queue, happened
 

@@ -170,6 +170,28 @@ class ServiceSpec(View):
     publish_not_ready_addresses: bool = False
     internal_traffic_policy: str = "Cluster"
     external_traffic_policy: str = "Cluster"
+    traffic_distribution: str = ""
+    health_check_node_port: int = 0
+    load_balancer_source_ranges: list[str] = []
+
+
+class LoadBalancerIngress(View):
+    """An address that some load balancer took for a Service."""
+
+    ip: str = ""
+    ip_mode: str = "VIP"
+
+
+class LoadBalancerStatus(View):
+    """Where a load balancer takes traffic."""
+
+    ingress: list[LoadBalancerIngress] = []
+
+
+class ServiceStatus(View):
+    """What others did for a Service."""
+
+    load_balancer: LoadBalancerStatus = msgspec.field(default_factory=LoadBalancerStatus)
 
 
 class Service(Object):
@@ -180,6 +202,7 @@ class Service(Object):
     PLURAL: ClassVar[str] = "services"
 
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+    status: ServiceStatus = msgspec.field(default_factory=ServiceStatus)
 
 
 class ConfigMap(Object):
@@ -260,6 +283,19 @@ class EndpointConditions(View):
     terminating: bool | None = None
 
 
+class Hint(View):
+    """The name of a zone or node."""
+
+    name: str = ""
+
+
+class EndpointHints(View):
+    """For whom an endpoint is meant; everybody else should use others."""
+
+    for_zones: list[Hint] = []
+    for_nodes: list[Hint] = []
+
+
 class Endpoint(View):
     """One target of a Service."""
 
@@ -268,6 +304,7 @@ class Endpoint(View):
     hostname: str = ""
     node_name: str = ""
     zone: str = ""
+    hints: EndpointHints | None = None
     target_ref: ObjectReference | None = None
 
 

@@ -70,7 +70,8 @@ VIEW = rules(
     "READ | resource.k8s.io | resourceclaims resourceclaims/status resourceclaimtemplates",
 )
 # Motley's own kinds, for whoever may see everything; left out where their group is not served.
-MOTLEY_VIEW = rules("READ | motley.io | decisions")
+MOTLEY_VIEW = rules("READ | motley.io | decisions routes")
+MOTLEY_EDIT = rules("WRITE | motley.io | routes")
 EDIT = rules(
     "READ | core | pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
     "impersonate | core | serviceaccounts",
@@ -186,6 +187,20 @@ _PROXY = rules(
     # … and it enforces network policies.
     "list watch | networking.k8s.io | networkpolicies",
 )
+_GATEWAY = rules(
+    "READ | core | nodes secrets services",
+    "create | core | services",
+    "delete patch update | core | services",
+    "READ | discovery.k8s.io | endpointslices",
+    "create delete patch update | discovery.k8s.io | endpointslices",
+    "READ | networking.k8s.io | ingressclasses ingresses",
+    "create | networking.k8s.io | ingressclasses",
+    "patch update | networking.k8s.io | ingresses/status",
+    "READ | motley.io | routes",
+    "patch update | motley.io | routes/status",
+    "create get patch update | coordination.k8s.io | leases",
+    _EVENTS,
+)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = (
     *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"),
@@ -249,6 +264,7 @@ ROLES: dict[str, list[Document]] = {
     "system:node-problem-detector": rules(
         "get | core | nodes", "patch | core | nodes/status", _EVENTS
     ),
+    "motley:gateway": _GATEWAY,
     "system:node-proxier": _PROXY,
     "system:persistent-volume-provisioner": rules(
         "create delete get list watch | core | persistentvolumes",
@@ -272,6 +288,7 @@ _LABELS = {
     "edit": "admin",
     "view": "edit",
     "motley:aggregate-to-view": "view",
+    "motley:aggregate-to-edit": "edit",
     **{f"system:aggregate-to-{name}": name for name in _AGGREGATED_BY},
 }
 
@@ -291,6 +308,7 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
         "system:kube-controller-manager",
         ("User system:kube-controller-manager",),
     ),
+    "motley:gateway": ("motley:gateway", ("User system:motley-gateway",)),
     "system:node-proxier": ("system:node-proxier", ("User system:kube-proxy",)),
     # The node authorizer decides about nodes; in Kubernetes, too, nobody is bound to this role.
     "system:node": ("system:node", ()),
@@ -319,12 +337,13 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
 def cluster_roles() -> list[Document]:
     """Every default ClusterRole, as it is first stored."""
     found = [_role(name, listed) for name, listed in ROLES.items()]
-    view = VIEW
+    view, edit = VIEW, EDIT
     if scheme.by_kind("motley.io/v1", "Decision") is not None:
         found.append(_role("motley:aggregate-to-view", MOTLEY_VIEW))
-        view = [*MOTLEY_VIEW, *VIEW]
+        found.append(_role("motley:aggregate-to-edit", MOTLEY_EDIT))
+        view, edit = [*MOTLEY_VIEW, *VIEW], [*MOTLEY_EDIT, *EDIT]
     # What the aggregation controller will make of them: right from the first moment.
-    totals = {"view": view, "edit": [*EDIT, *view], "admin": [*EDIT, *view, *ADMIN]}
+    totals = {"view": view, "edit": [*edit, *view], "admin": [*edit, *view, *ADMIN]}
     for name, label in _AGGREGATED_BY.items():
         selector = {"matchLabels": {label: "true"}}
         aggregation = {"aggregationRule": {"clusterRoleSelectors": [selector]}}

@@ -55,7 +55,7 @@ async def bind(
         return bound(pod, name, target, binding, now)
 
     await core.writer.update(
-        _pods(), namespace, name, modify, subresource="binding", dry_run=dry_run
+        _pods(), namespace, name, modify, subresource="binding", is_fresh=True, dry_run=dry_run
     )
 
 

@@ -6,12 +6,13 @@ db-0.db.shop.svc.…                    A      an endpoint of a headless Service
 10-244-1-7.db.shop.svc.…              A      … or by its address, when it has none
 5.0.96.10.in-addr.arpa                PTR    the way back
 shop-db.shop.svc.…                    CNAME  an ExternalName
+hello.example                         A      names of Routes and Ingresses (`hosts`)
 """
 
 from collections.abc import Iterator, Sequence
 
 from motley.api.views.core import Endpoint, EndpointSlice, Service
-from motley.network.dns import wire
+from motley.network.dns import hosts, wire
 from motley.network.dns.wire import Record
 
 TTL_S = 5  # CoreDNS' default for cluster names: a moved Service is found again soon
@@ -34,6 +35,8 @@ def of_service(service: Service, slices: Sequence[EndpointSlice], domain: str) -
                     _add_headless(found, service, piece, own)
         elif spec.cluster_ip:
             _add_cluster_ip(found, service, own)
+        for name, address in hosts.of_gateway(service, domain).items():
+            found[name] = [Record(wire.A, TTL_S, address)]
     except wire.FormatError:
         # The API server checks names and addresses; what slips through has no DNS name.
         return {}

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from motley.api.views.base import Key
 from motley.api.views.core import EndpointSlice, Service
-from motley.network.dns import records, wire
+from motley.network.dns import hosts, records, wire
 from motley.network.dns.records import TTL_S
 from motley.network.dns.wire import POINTER_TO_QUESTION, Query, Record
 
@@ -126,6 +126,8 @@ class Zone:
         """Is this name for us to answer, also when it does not exist?"""
         if name.endswith(self._apex) and _on_label(name, self._apex):
             return True
+        if name in self._claims or hosts.wildcard(name) in self._claims:
+            return True
         if not name.endswith(_REVERSE):
             return False
         octets = [label.decode("ascii", "replace") for label in wire.labels(name)[:-2]]
@@ -188,7 +190,8 @@ class Zone:
         ]
 
     def _records_at(self, name: bytes) -> list[Record]:
-        return self.records(name) or self._pod_records(name)
+        found = self.records(name) or self._pod_records(name)
+        return found or self.records(hosts.wildcard(name))
 
     def _pod_records(self, name: bytes) -> list[Record]:
         """`10-244-1-7.NAMESPACE.pod.cluster.local`: the address is in the name itself."""

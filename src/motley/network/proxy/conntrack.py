@@ -14,7 +14,7 @@ from pyroute2 import Conntrack, NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple
 
 from motley.network.proxy.endpoints import Target
-from motley.network.proxy.plan import Route
+from motley.network.proxy.fragments import Route
 
 
 class Flow(NamedTuple):

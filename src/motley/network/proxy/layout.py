@@ -10,6 +10,7 @@ A packet's cost is one hash lookup, whatever the number of Services.
 
 from dataclasses import dataclass
 
+from motley.network.policy import layout as policies
 from motley.network.proxy.ruleset import Chain, Ruleset, Set
 
 SERVICES = "services"
@@ -32,10 +33,21 @@ class Settings:
     cluster_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"
     localhost_node_ports: bool = True
+    network_policy: bool = False
+    dns_address: str = ""  # empty: this node answers no names
 
 
 def base(settings: Settings) -> Ruleset:
-    """The table without any Service."""
+    """The table without any Service and without any policy."""
+    found = _services(settings)
+    if settings.network_policy:
+        judging = policies.base(settings.dns_address)
+        found.sets |= judging.sets
+        found.chains |= judging.chains
+    return found
+
+
+def _services(settings: Settings) -> Ruleset:
     cluster, services = settings.cluster_cidr, settings.service_cidr
     frontend = "type ipv4_addr . inet_proto . inet_service : verdict;"
     node_port = "type inet_proto . inet_service : verdict;"

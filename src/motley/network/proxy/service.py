@@ -21,9 +21,14 @@ from motley.network.dns.forward import Forwarder, HostUpstreams, Upstream
 from motley.network.dns.resolver import Resolver
 from motley.network.dns.server import DnsServer
 from motley.network.dns.zone import Zone
-from motley.network.proxy.endpoints import SERVICE_NAME
+from motley.network.policy.planner import Policies
+from motley.network.policy.source import PolicySource
+from motley.network.proxy import healthcheck
+from motley.network.proxy.endpoints import SERVICE_NAME, is_weighted
+from motley.network.proxy.healthcheck import HealthChecks
 from motley.network.proxy.layout import Settings
 from motley.network.proxy.nftables import Nft
+from motley.network.proxy.surroundings import NodeSource
 from motley.network.proxy.syncer import Syncer
 
 log = journal.get(__name__)
@@ -47,6 +52,7 @@ class Options:
     dns_port: int = 53
     dns_upstreams: Sequence[Upstream] | None = None  # None: the host's own
     localhost_node_ports: bool = True
+    network_policy: bool = True
     health_port: int = 10256
 
     @property
@@ -57,6 +63,8 @@ class Options:
             cluster_cidr=self.cluster_cidr,
             service_cidr=self.service_cidr,
             localhost_node_ports=self.localhost_node_ports,
+            network_policy=self.network_policy,
+            dns_address=self.dns_address if self.dns else "",
         )
 
 
@@ -97,6 +105,10 @@ class Services:
         """Every Service there is."""
         return [service.key for service in self._services.items()]
 
+    def weighted(self) -> Iterable[Key]:
+        """Every Service whose endpoints are weighted by speed."""
+        return [service.key for service in self._services.items() if is_weighted(service)]
+
     def service(self, key: Key) -> Service | None:
         """One Service."""
         return self._services.get(key)
@@ -120,19 +132,35 @@ async def run(client: Client, options: Options, *, clock: clocks.Clock = clocks.
     """Run the proxy until cancelled."""
     services = Services(client, clock)
     nft = Nft()
-    syncer = Syncer(nft, options.table, options.settings, services, clock=clock)
+    settings = options.settings
+    policies = Policies(settings.dns_address) if options.network_policy else None
+    syncer = Syncer(nft, options.table, settings, services, policies=policies, clock=clock)
     services.on_change(syncer.mark)
     resolver = _resolver(services, options, clock) if options.dns else None
+    checks = _health_checks(services, syncer, options)
+    nodes = _node_source(client, services, syncer, options, clock)
+    judged = (
+        PolicySource(client, policies, options.node_name, syncer.mark_policies, clock=clock)
+        if policies is not None
+        else None
+    )
 
     async def follow() -> None:
         await services.synced()
         if resolver is not None:
             resolver.is_ready = True
+        await nodes.complete()
+        if judged is not None:
+            await judged.complete()
         await syncer.run()
 
     try:
         async with asyncio.TaskGroup() as tasks:
             services.start(tasks)
+            tasks.create_task(nodes.run(), name="nodes")
+            if judged is not None:
+                tasks.create_task(judged.run(), name="policies")
+            tasks.create_task(checks.run(), name="health checks")
             tasks.create_task(follow(), name="rules")
             if resolver is not None:
                 server = DnsServer(resolver, options.dns_address, options.dns_port, clock=clock)
@@ -158,6 +186,38 @@ def _resolver(services: Services, options: Options, clock: clocks.Clock) -> Reso
     if (configured := options.dns_upstreams) is not None:
         upstreams = lambda: configured  # noqa: E731
     return Resolver(zone, Forwarder(upstreams, clock=clock))
+
+
+def _health_checks(services: Services, syncer: Syncer, options: Options) -> HealthChecks:
+    checks = HealthChecks(lambda: syncer.is_synced)
+
+    def changed(key: Key) -> None:
+        slices = services.slices(key)
+        checks.put(key, healthcheck.check(services.service(key), slices, options.node_name))
+
+    services.on_change(changed)
+    return checks
+
+
+def _node_source(
+    client: Client, services: Services, syncer: Syncer, options: Options, clock: clocks.Clock
+) -> NodeSource:
+    nodes = NodeSource(
+        client,
+        options.node_name,
+        services=services.keys,
+        weighted=services.weighted,
+        on_change=syncer.surround,
+        clock=clock,
+    )
+
+    def changed(key: Key) -> None:
+        service = services.service(key)
+        if service is not None and is_weighted(service):
+            nodes.want_speeds()
+
+    services.on_change(changed)
+    return nodes
 
 
 async def _keep_address(options: Options, clock: clocks.Clock) -> None:

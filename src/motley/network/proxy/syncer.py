@@ -6,7 +6,7 @@ replaced whole; the next attempt starts from what the kernel really has.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.network import sysctl
 from motley.network.proxy import conntrack, ruleset
+from motley.network.proxy.endpoints import Surroundings
+from motley.network.proxy.fragments import Fragment
 from motley.network.proxy.layout import Settings
 from motley.network.proxy.nftables import Nft, NftError
 from motley.network.proxy.plan import Plan
@@ -41,6 +43,13 @@ class Source(Protocol):
         """The EndpointSlices of a Service."""
 
 
+class Fragments(Protocol):
+    """Where other parts of the table come from."""
+
+    def take(self) -> Mapping[Key, Fragment]:
+        """The fragments that changed since the last call."""
+
+
 class Syncer:
     """`mark` Services that changed; `run` brings them into the kernel."""
 
@@ -51,12 +60,14 @@ class Syncer:
         settings: Settings,
         source: Source,
         *,
+        policies: Fragments | None = None,
         clock: clocks.Clock = clocks.SYSTEM,
         drift_s: float = _DRIFT_S,
     ) -> None:
         self._nft = nft
         self._table = table
         self._source = source
+        self._policies = policies
         self._clock = clock
         self._drift_s = drift_s
         self._plan = Plan(settings)
@@ -70,6 +81,16 @@ class Syncer:
         """This Service or its endpoints changed."""
         self._dirty.add(key)
         self._wake.set()
+
+    def mark_policies(self) -> None:
+        """Something that the policies depend on changed."""
+        self._wake.set()
+
+    def surround(self, around: Surroundings, changed: Iterable[Key]) -> None:
+        """The nodes are other than before, which matters to these Services."""
+        self._plan.around = around
+        for key in changed:
+            self.mark(key)
 
     async def run(self) -> None:
         """Sync for ever. Start it when the source is complete, or Services would be taken away."""
@@ -95,6 +116,9 @@ class Syncer:
         dirty, self._dirty = self._dirty, set()
         for key in dirty:
             self._plan.put(key, self._source.service(key), self._source.slices(key))
+        if self._policies is not None:
+            for owner, fragment in self._policies.take().items():
+                self._plan.place(owner, fragment)
         changes = self._plan.changes()
         if changes:
             await self._nft.apply(ruleset.render(self._table, changes))

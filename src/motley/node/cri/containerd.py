@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import msgspec
 from google.protobuf.any_pb2 import Any as ProtoAny
 
 from motley.node.cri import containerd_pb2 as api
 from motley.node.cri.errors import RuntimeFailure
-from motley.node.cri.runtime import Runtime, failure
+from motley.node.cri.runtime import Runtime
 
 NAMESPACE = "k8s.io"
 _PROCESS_TYPE = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+_EVENTS = "/containerd.services.events.v1.Events/Subscribe"
 _TASKS = "/containerd.services.tasks.v1.Tasks/"
 _CHUNK = 32 * 1024
 
@@ -30,21 +30,14 @@ async def events(runtime: Runtime) -> AsyncIterator[tuple[str, str]]:
 
     Raises RuntimeUnavailable when the stream breaks; what happened meanwhile must be listed.
     """
-    stub = runtime.channel.unary_stream(
-        "/containerd.services.events.v1.Events/Subscribe",
-        request_serializer=api.SubscribeRequest.SerializeToString,
-        response_deserializer=api.Envelope.FromString,
-    )
     topics = ("/tasks/exit", "/tasks/oom", "/tasks/start")
     filters = [f'namespace=={NAMESPACE},topic=="{topic}"' for topic in topics]
-    try:
-        async for envelope in stub(api.SubscribeRequest(filters=filters)):
-            event = api.TaskExit.FromString(envelope.event.value)
-            # The end of an exec'd process says nothing about the container.
-            if envelope.topic != "/tasks/exit" or event.id in ("", event.container_id):
-                yield str(envelope.topic), str(event.container_id)
-    except grpc.aio.AioRpcError as error:
-        raise failure(error) from error
+    request = api.SubscribeRequest(filters=filters)
+    async for envelope in runtime.stream(_EVENTS, request, api.Envelope):
+        event = api.TaskExit.FromString(envelope.event.value)
+        # The end of an exec'd process says nothing about the container.
+        if envelope.topic != "/tasks/exit" or event.id in ("", event.container_id):
+            yield str(envelope.topic), str(event.container_id)
 
 
 class Process:

@@ -5,7 +5,7 @@ plain values of `model`. Every call has a deadline, and every failure is one of 
 Invariant: nothing outside `cri/` sees a protobuf answer or a gRPC error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -60,6 +60,19 @@ class Runtime:
         sent = [(k.replace("_", "-"), v) for k, v in metadata.items()]
         try:
             return await stub(request, timeout=timeout_s, metadata=sent)
+        except grpc.aio.AioRpcError as error:
+            raise failure(error) from error
+
+    async def stream(self, method: str, request: Any, answer: Any) -> AsyncIterator[Any]:
+        """One call with many answers; errors become `cri.errors`."""
+        stub = self.channel.unary_stream(
+            method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        try:
+            async for item in stub(request):
+                yield item
         except grpc.aio.AioRpcError as error:
             raise failure(error) from error
 

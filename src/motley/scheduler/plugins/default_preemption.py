@@ -12,6 +12,7 @@ import numpy as np
 
 from motley.api.views.policy import PodDisruptionBudget
 from motley.scheduler import contract, preemption
+from motley.scheduler.candidates import KnownByTemplate
 from motley.scheduler.contract import Columns, Ineligible, Mask, Nomination, PodInfo, Reject
 from motley.scheduler.decisions import fit_error
 from motley.scheduler.feed import Feed
@@ -50,6 +51,7 @@ class DefaultPreemption:
         self._args = args
         self._budgets = handle.budgets
         self._nominations = handle.nominations
+        self._known = KnownByTemplate(handle.nodes)
 
     def follow(self, feed: Feed) -> None:
         """Budgets say whose end to avoid."""
@@ -73,7 +75,8 @@ class DefaultPreemption:
         if not enough:
             share = self._args.min_candidate_nodes_percentage
             enough = int(np.count_nonzero(potential)) * share // 100
-        found = preemption.search(trial, potential, self._budgets, enough=enough)
+        known = self._known.of(pod)
+        found = preemption.search(trial, potential, self._budgets, enough=enough, known=known)
         best = found.best
         if best is None:
             unhelped = nodes.count - int(np.count_nonzero(potential))

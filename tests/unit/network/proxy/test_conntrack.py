@@ -2,7 +2,7 @@ from ipaddress import IPv4Network
 
 from motley.network.proxy.conntrack import Flow, stale
 from motley.network.proxy.endpoints import Target
-from motley.network.proxy.plan import Route
+from motley.network.proxy.fragments import Route
 
 SERVICES = IPv4Network("10.96.0.0/16")
 POD, GONE = Target("10.244.1.2", 53), Target("10.244.1.3", 53)

@@ -8,8 +8,9 @@ from motley.api.views.base import Key
 from motley.api.views.core import EndpointSlice, Service
 from motley.network.proxy import layout, ruleset
 from motley.network.proxy.endpoints import Target
+from motley.network.proxy.fragments import Route, chain_name, fragment
 from motley.network.proxy.layout import Settings
-from motley.network.proxy.plan import Plan, Route, chain_name, fragment
+from motley.network.proxy.plan import Plan
 from motley.network.proxy.ruleset import Applied, Element
 
 HERE = Settings("node-1")

@@ -10,9 +10,9 @@ import numpy as np
 
 from motley.api.views.policy import PodDisruptionBudget
 from motley.scheduler import preemption
+from motley.scheduler.candidates import Candidate
 from motley.scheduler.contract import PodInfo
 from motley.scheduler.decisions import Decision
-from motley.scheduler.preemption import Candidate
 from motley.scheduler.trial import Trial
 
 from . import meaning
