@@ -174,6 +174,7 @@ def test_the_documents_manifests_forward_by_longest_path_whichever_comes_first(b
         assert told["headers"]["x-forwarded-prefix"] == "/new/world"
         assert told["headers"]["host"].startswith("hello.world.minik8s")
         assert bed.told(f"{url}/world?x", frm=frm)["path"] == "/?x"
+        assert bed.told(f"{url}/w%6Frld/a%20b?x", frm=frm)["path"] == "/a%20b?x"
         assert bed.curl(f"{url}/worldly", frm=frm)[0] == 404
         assert bed.curl(f"{url}/new", frm=frm)[0] == 404
     route = eventually(lambda: bed.get("route", "dns-test").get("status"))

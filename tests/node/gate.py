@@ -69,6 +69,10 @@ class Gate(grpc.GenericRpcHandler):
         self._open.set()
         await self._server.stop(1)
         await self._runtime.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def open(self):
         """From now on nothing is stopped."""

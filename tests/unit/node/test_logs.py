@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motley.cli.main import main
 from motley.node import logs
 from motley.node.logs import Options
 
@@ -212,3 +214,18 @@ async def test_what_came_between_the_last_look_and_the_rotation_is_not_lost(path
     monkeypatch.setattr(logs, "_was_replaced", at_the_worst_moment)
     text = await collect(path, Options(follow=True, tail_lines=1), Clock(), lambda: over)
     assert text.splitlines() == ["line 9", "last of the old", "new"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("--container-log-max-size=100m", "mebibytes are written 100Mi"),
+        ("--container-log-max-size=much", "quantities must match"),
+        ("--container-log-max-files=1", "x>=2"),
+        ("--container-log-monitor-interval=often", "no duration"),
+    ],
+)
+def test_a_rotation_nobody_can_mean_is_refused(flag, why):
+    done = CliRunner().invoke(main, ["node", flag])
+    assert done.exit_code == 2
+    assert why in done.output

@@ -13,9 +13,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any
-
-from pyroute2 import NetlinkError
 
 from motley.api import status
 from motley.api.views.base import Key
@@ -148,7 +147,7 @@ class Gateway:
             self._changed.clear()
             try:
                 await self.sync()
-            except (status.ApiError, NginxError, OSError, NetlinkError) as error:
+            except (status.ApiError, NginxError, OSError, SubprocessError) as error:
                 log.warning("paths are not up to date", error=str(error))
                 await self._clock.sleep(backoff.next())
                 continue
