@@ -51,7 +51,7 @@ from motley.scheduler.podinfo import PodInfos
 from scheduler_workloads import NAMESPACE, WORKLOADS, Document, Workload
 
 CLIENTS = 16
-STALLED_S = 30.0  # without a new pod bound
+STALLED_S = 120.0  # without a new pod bound; preemption may take long to bind the first
 SIZES = (500, 1000, 5000)
 RATES = (20, 100)
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
