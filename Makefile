@@ -37,7 +37,7 @@ check: setup ## Format, lint, types, layers
 	@$(RUN)lint-imports
 
 test: check ## Everything: checks, unit, contract, client, node and cluster tests
-	@$(RUN)pytest -n 2 --dist loadgroup
+	@$(RUN)pytest -n 2
 
 replay: setup ## Compare the API server with recorded answers of a real one, where there are any
 	@tools/replay --causes 20

@@ -1,13 +1,14 @@
 """What holds for every test."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Tests that start containers, networks or whole clusters share costly fixtures, and what they
 # measure suffers from a second one beside them: they stay together, one after the other.
-_ON_THE_MACHINE = ("node", "network", "cluster")
+_ON_THE_MACHINE = ("tests/node/", "tests/network/", "tests/cluster/")
 
 
 def pytest_configure() -> None:
@@ -16,10 +17,13 @@ def pytest_configure() -> None:
     asyncio.set_event_loop(None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests must run in one process when several share the work (`-n`)."""
-    here = Path(__file__).parent
-    for item in items:
-        place = item.path.relative_to(here)
-        group = "machine" if place.parts[0] in _ON_THE_MACHINE else str(place)
-        item.add_marker(pytest.mark.xdist_group(group))
+class _ByFixtures(LoadScopeScheduling):
+    """Which tests must run in one process when several share the work (`-n`)."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "machine" if nodeid.startswith(_ON_THE_MACHINE) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Files stay whole, and what runs on the machine stays together."""
+    return _ByFixtures(config, log)

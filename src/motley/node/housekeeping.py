@@ -1,4 +1,4 @@
-"""What nobody asks for but must be done: leftovers removed, logs rotated, class shares kept."""
+"""What nobody asks for but must be done: leftovers removed, logs rotated."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from motley.lib import journal
-from motley.node import logrotate, resources
+from motley.node import logrotate
 from motley.node.context import Context
 from motley.node.cri.errors import RuntimeFailure
 from motley.node.podworker import PodWorker
@@ -72,15 +72,7 @@ class Housekeeper:
 
     async def round(self, workers: Sequence[PodWorker]) -> None:
         """Tidy up once."""
-        context = self._context
         await asyncio.to_thread(self._remove_leftovers, {w.uid for w in workers})
-        burstable = 0
-        for worker in workers:
-            pod = worker.pod
-            if pod is None or pod.is_terminal or resources.qos_class(pod) != "Burstable":
-                continue
-            burstable += resources.pod_requests(pod).get("cpu", 0)
-        context.cgroups.set_class_shares(burstable)
 
     def _remove_leftovers(self, known: set[str]) -> None:
         """Directories, mounts, logs and control groups of pods that no worker looks after."""

@@ -7,6 +7,7 @@ from motley.api.views.base import Key
 from motley.api.views.pod import Pod
 from motley.client.informer import Change
 from motley.lib import journal
+from motley.node import resources
 from motley.node.admission import Admission
 from motley.node.context import Context
 from motley.node.podworker import PodWorker
@@ -21,6 +22,7 @@ class Workers(Mapping[str, PodWorker]):
 
     def __init__(self) -> None:
         self._by_uid: dict[str, PodWorker] = {}
+        self._burstable_milli = -1
         self._context: Context
         self._admission: Admission
         self._tasks: asyncio.TaskGroup
@@ -62,6 +64,7 @@ class Workers(Mapping[str, PodWorker]):
         if uid in self._by_uid:
             self._by_uid[uid].update(pod)
             self._admission.consider_resizes()
+            self._keep_class_shares()
             return
         rejected = None
         if not is_known and not pod.status.start_time and not pod.is_terminal:
@@ -100,8 +103,20 @@ class Workers(Mapping[str, PodWorker]):
         if worker := self._by_uid.get(uid):
             worker.objects_changed()
 
+    def _keep_class_shares(self) -> None:
+        """Burstable pods together weigh what they request, against those who request nothing."""
+        milli = 0
+        for worker in self.all():
+            pod = worker.pod
+            if pod is not None and not pod.is_terminal and resources.qos_class(pod) == "Burstable":
+                milli += resources.pod_requests(self._context.allocations.of(pod)).get("cpu", 0)
+        if milli != self._burstable_milli:
+            self._context.cgroups.set_class_shares(milli)
+            self._burstable_milli = milli
+
     def _begin(self, worker: PodWorker) -> None:
         self._by_uid[worker.uid] = worker
+        self._keep_class_shares()
         self._tasks.create_task(self._work(worker))
 
     async def _work(self, worker: PodWorker) -> None:
@@ -115,5 +130,6 @@ class Workers(Mapping[str, PodWorker]):
                 self._by_uid[worker.uid] = worker
                 continue
             del self._by_uid[worker.uid]
+            self._keep_class_shares()
             self._admission.consider_resizes()
             return

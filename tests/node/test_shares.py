@@ -1,0 +1,59 @@
+"""CPU is shared by the ratio of requests when it is short, and free for all when it is not."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from motley.node.cgroups import detect
+from motley.node.usage import Groups
+
+pytestmark = pytest.mark.root
+
+# One busy process per CPU, so that two such pods cannot both have what they would take.
+SPIN = "for i in $(seq {0}); do (while true; do :; done) & done; wait"
+
+
+def _spinner(rig, name, milli=0):
+    requests = {"cpu": f"{milli}m"} if milli else {}
+    words = ("sh", "-c", SPIN.format(os.cpu_count()))
+    rig.pod(name, *words, resources={"requests": requests} if requests else {})
+
+
+def _cpu_s(rig, names):
+    groups = Groups(detect(Path("/proc/self/mountinfo").read_text()))
+    found = {}
+    for name in names:
+        uid = rig.get("pod", name)["metadata"]["uid"]
+        for parent in ("", "burstable/", "besteffort/"):
+            used = groups.read(f"/{rig.cgroup_root}/{parent}pod{uid}", 0.0)
+            if used is not None:
+                found[name] = used.cpu.core_s
+    return found
+
+
+def _used(rig, *names, seconds=3):
+    before = _cpu_s(rig, names)
+    subprocess.run(["sleep", str(seconds)], check=True)
+    after = _cpu_s(rig, names)
+    return {name: after[name] - before[name] for name in names}
+
+
+def test_a_busy_node_shares_by_requests_and_an_idle_neighbour_lets_one_use_all(rig):
+    _spinner(rig, "large", milli=600)
+    rig.until_ready("large")
+    alone = _used(rig, "large")["large"]
+    _spinner(rig, "small", milli=200)
+    _spinner(rig, "nothing")
+    rig.until_ready("small")
+    rig.until_ready("nothing")
+    used = _used(rig, "large", "small", "nothing", seconds=4)
+    # 600m asked for and no limit: alone it may take far more than its request.
+    assert alone > 1.1 * 0.6 * 3
+    # Three to one; the kernel balances per CPU, so beside other work it is only about that.
+    assert 1.5 < used["large"] / used["small"] < 6.0
+    # Who asks for nothing gets next to nothing when others want what they asked for.
+    assert used["nothing"] < 0.2 * used["small"]
+    for name in ("large", "small", "nothing"):
+        rig.delete(name)
