@@ -77,6 +77,11 @@ def test_containers_outlive_a_full_log_volume_and_logs_come_back_with_room(short
         subprocess.run(["umount", "-l", volume], check=True)
 
 
+def _count(rig):
+    # The file is empty for the moment in which it is written.
+    return int(eventually(lambda: rig.exec("writer", "cat", "/tmp/count").strip()))
+
+
 def _fill_and_empty(rig, volume):
     rig.pod("writer", "sh", "-c", COUNTS)
     rig.until_ready("writer")
@@ -86,10 +91,8 @@ def _fill_and_empty(rig, volume):
     filling = f"dd if=/dev/zero of={ballast} bs=4k 2>/dev/null; exit 0"
     subprocess.run(["sh", "-c", filling], check=True)
     eventually(lambda: "logs is full" in rig.agent_log())
-    full_at = int(rig.exec("writer", "cat", "/tmp/count"))
-    lost = eventually(
-        lambda: (n := int(rig.exec("writer", "cat", "/tmp/count"))) > full_at + 20 and n
-    )
+    full_at = _count(rig)
+    lost = eventually(lambda: (n := _count(rig)) > full_at + 20 and n)
     assert rig.container("writer")["containerID"] == before
     assert rig.container("writer")["restartCount"] == 0
     Path(ballast).unlink()
