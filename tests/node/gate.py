@@ -36,6 +36,7 @@ class Gate(grpc.GenericRpcHandler):
     def __init__(self, socket, target, stops):
         self.socket = socket
         self.reached = set()
+        self.held = set()
         self._target = target
         self._stops = stops
         self._calls = Counter()
@@ -104,32 +105,37 @@ class Gate(grpc.GenericRpcHandler):
                 return await self._pull(request)
             pod, where = self._where(name, request)
             if where == "before":
-                self.reached.add(pod)
-                await self._open.wait()
+                await self._hold(pod)
             left = context.time_remaining()
             sent = [(k, v) for k, v in context.invocation_metadata() if k.startswith("containerd")]
             answering = forward(request, timeout=left, metadata=sent)
             if where == "during":
-                self.reached.add(pod)
-                await self._open.wait()
+                await self._hold(pod)
             try:
                 answer = await answering
             except grpc.aio.AioRpcError as error:
                 await context.abort(error.code(), error.details())
             self._learn(name, request, answer)
             if where == "after":
-                self.reached.add(pod)
-                await self._open.wait()
+                await self._hold(pod)
             return answer
 
         return call
+
+    async def _hold(self, whose):
+        """Stop here until `open`, or until the caller is gone."""
+        self.reached.add(whose)
+        self.held.add(whose)
+        try:
+            await self._open.wait()
+        finally:
+            self.held.discard(whose)
 
     async def _pull(self, request):
         """There is no registry here: what is in the store counts as pulled, after its time."""
         wanted = cri.PullImageRequest.FromString(request).image.image
         if wanted in self._stops:
-            self.reached.add(wanted)
-            await self._open.wait()
+            await self._hold(wanted)
         found = await self._runtime.image(wanted)
         return cri.PullImageResponse(image_ref=found.id).SerializeToString()
 

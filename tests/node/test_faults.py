@@ -179,6 +179,8 @@ def test_an_agent_killed_in_any_phase_of_a_pods_life_loses_nothing(rig, agent_is
         rig.kubectl("delete", "pod", *WHILE_ENDING, "--wait=false")
         eventually(lambda: gate.reached == set(stops), timeout_s=20)
         rig.end("node", signal.SIGKILL)
+        # A call that was held is gone with its caller; let loose too soon it would still be made.
+        eventually(lambda: not gate.held, timeout_s=20)
         gate.open()
         rig.spawn("node", *through_gate)
         living = {*WHILE_STARTING, "pulling", "running"}
