@@ -6,7 +6,6 @@ makes objects of its own.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +15,7 @@ import pytest
 
 from motley.network.paths import nginx
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
-]
+pytestmark = pytest.mark.root
 MOTLEY = (sys.executable, "-m", "motley.cli.main")
 ADDRESS = "10.77.0.1"
 READY = {

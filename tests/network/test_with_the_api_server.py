@@ -1,15 +1,11 @@
 """The proxy against Motley's own API server, with kubectl as the user."""
 
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
-]
+pytestmark = pytest.mark.root
 
 MANIFEST = """
 apiVersion: v1

@@ -225,10 +225,10 @@ def test_files_have_their_modes_follow_their_objects_and_change_together(rig):
                 ]
             },
         },
-        {"name": "work", "emptyDir": {}},
+        {"name": "data", "emptyDir": {}},
     ]
     mounts = [{"name": v["name"], "mountPath": f"/{v['name']}"} for v in volumes]
-    mounts.append({"name": "work", "mountPath": "/own", "subPathExpr": "for/$(POD_NAME)"})
+    mounts.append({"name": "data", "mountPath": "/own", "subPathExpr": "for/$(POD_NAME)"})
     env = [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "pair", "key": "a"}}},
@@ -249,7 +249,7 @@ def test_files_have_their_modes_follow_their_objects_and_change_together(rig):
     rig.until_ready("files")
     script = """
         stat -L -c %a /pair/x/a /pair/b; ls /perhaps | wc -l; cat /about/cpu; echo
-        touch /own/here; ls /work/for; readlink /pair/..data
+        touch /own/here; ls /data/for; readlink /pair/..data
     """
     said = rig.exec("files", "sh", "-c", script).split()
     assert said[:5] == ["400", "440", "0", "250", "files"]
