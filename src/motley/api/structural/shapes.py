@@ -36,3 +36,22 @@ def keyed(items: Schema, description: str, *keys: str) -> Schema:
 def free(description: str) -> Schema:
     """Anything at all: what the author of an object knows and this server does not."""
     return {"description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+STRING: Schema = {"type": "string"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+CONDITIONS = keyed(
+    record(
+        {
+            "type": STRING,
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "lastTransitionTime": TIME,
+            "reason": STRING,
+            "message": STRING,
+        },
+        "type",
+        "status",
+    ),
+    "The latest observations of the object's state.",
+    "type",
+)
