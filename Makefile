@@ -24,8 +24,8 @@ up: setup ## Start a cluster on this machine and call the hello example through 
 	@$(RUN)motley up
 	@$(RUN)motley demo
 
-down: ## Stop the cluster; its data stays
-	@if test -x $(RUN)motley; then $(RUN)motley down; else echo "nothing is installed, so nothing runs"; fi
+down: ## Stop the cluster and its pods; data stays
+	@if test -x $(RUN)motley; then $(RUN)motley down --pods; else echo "nothing is installed, so nothing runs"; fi
 
 clean-cluster: ## Stop the cluster and delete its data, after asking
 	@if test -x $(RUN)motley; then $(RUN)motley down --delete-data; else echo "nothing is installed"; fi
@@ -37,7 +37,7 @@ check: setup ## Format, lint, types, layers
 	@$(RUN)lint-imports
 
 test: check ## Everything: checks, unit, contract, client, node and cluster tests
-	@$(RUN)pytest -n 2
+	@$(RUN)pytest -n 3 --no-loadscope-reorder
 
 replay: setup ## Compare the API server with recorded answers of a real one, where there are any
 	@tools/replay --causes 20

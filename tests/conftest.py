@@ -6,9 +6,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-# Tests that start containers, networks or whole clusters share costly fixtures, and what they
-# measure suffers from a second one beside them: they stay together, one after the other.
-_ON_THE_MACHINE = ("tests/node/", "tests/network/", "tests/cluster/")
+# Tests that start containers, networks, clusters or a Slurm share costly fixtures: each kind stays
+# in one process, one test after the other. They wait more than they compute, so the kinds run
+# side by side; the longest begins first.
+_TOGETHER = ("tests/cluster/", "tests/node/", "tests/slurm/", "tests/network/")
 
 
 def pytest_configure() -> None:
@@ -21,9 +22,21 @@ class _ByFixtures(LoadScopeScheduling):
     """Which tests must run in one process when several share the work (`-n`)."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "machine" if nodeid.startswith(_ON_THE_MACHINE) else nodeid.partition("::")[0]
+        kinds = (kind for kind in _TOGETHER if nodeid.startswith(kind))
+        return next(kinds, nodeid.partition("::")[0])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long kinds first: at the end only short files are left to share out."""
+    last = len(_TOGETHER)
+
+    def place(item: pytest.Item) -> int:
+        kinds = (n for n, kind in enumerate(_TOGETHER) if item.nodeid.startswith(kind))
+        return next(kinds, last)
+
+    items.sort(key=place)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Files stay whole, and what runs on the machine stays together."""
+    """Files stay whole, and so do the kinds of tests that share costly fixtures."""
     return _ByFixtures(config, log)

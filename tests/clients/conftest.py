@@ -185,6 +185,18 @@ def own_server(tmp_path) -> Iterator[Server]:
     running.kill()
 
 
+@pytest.fixture(scope="session")
+def until() -> Any:
+    """Waits until a condition holds."""
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def free_ports() -> Any:
+    """Makes ports that nobody has now."""
+    return lambda count: [free_port() for _ in range(count)]
+
+
 @pytest.fixture
 def make_server(tmp_path) -> Iterator[Any]:
     """Makes servers with a store and options of the test's choice; all of them are killed."""
@@ -223,12 +235,6 @@ def kubectl(server, kubectl_binary, tmp_path) -> Kubectl:
     found("create", "namespace", namespace)
     found.namespace = namespace
     return found
-
-
-@pytest.fixture(scope="session")
-def until() -> Any:
-    """Polls until a condition holds: `until(condition, what)`."""
-    return wait_until
 
 
 @pytest.fixture(scope="session")

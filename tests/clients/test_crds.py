@@ -144,6 +144,6 @@ def test_kinds_of_our_own_group_are_served(kubectl):
     listed = kubectl("api-resources", "--api-group=motley.io", "-o", "name").out.split()
     names = (
         "batches bindings callgraphs decisions functions imagemaps invocations networktopologies"
-        " routes slurmclusters slurmjobs workflows"
+        " routes slurmclusters slurmjobs triggers workflows"
     )
     assert sorted(listed) == [f"{name}.motley.io" for name in names.split()]

@@ -29,6 +29,7 @@ NEEDED_FIRST = {
 MINIK8S = {
     "minik8s/dns.yaml": 'no matches for kind "DNS" in version "v1"',
     "minik8s/gpu-job.yaml": 'no matches for kind "Job" in version "v1"',
+    "minik8s/func.yaml": 'no matches for kind "Func" in version "v1"',
     "minik8s/pod.yaml": "cannot be handled as a Pod",
     "minik8s/pod-volume.yaml": 'spec.containers[0].volumeMounts[0].name: Not found: "share"',
     "minik8s/pod-antiaffinity.yaml": "topologyKey: Required value: can not be empty",
@@ -46,6 +47,11 @@ SCHEDULER_CONFIGURATIONS = {
         "DefaultBinder",
     ),
     "realusage/load-aware-config.yaml": ("load-aware-scheduler", {"LoadAware"}, "DefaultBinder"),
+    "realusage/by-use-alone-config.yaml": (
+        "by-use-alone-scheduler",
+        {"LoadAware"},
+        "DefaultBinder",
+    ),
     "realusage/overcommit-config.yaml": ("overcommit-scheduler", {"Overcommit"}, "DefaultBinder"),
     "networkaware/scheduler-config.yaml": (
         "network-aware-scheduler",
@@ -157,6 +163,23 @@ def test_what_is_not_kubernetes_is_refused_with_clear_words(complaints, name, wo
     assert [c for c in complaints[name] if words not in c] == []
 
 
+def test_kubectl_names_objects_by_uid_on_a_server_that_reads_minik8s(make_server, kubectl_to):
+    server = make_server("memory", "--compat", "minik8s")
+    kubectl_to(server, "create", "configmap", "one", "--from-literal=a=b")
+    kubectl_to(server, "create", "configmap", "two")
+    template = "--output=jsonpath={.metadata.uid}"
+    uid = kubectl_to(server, "get", "configmap", "one", template).stdout
+
+    shown = kubectl_to(server, "get", "configmap", uid)
+
+    assert shown.stdout.splitlines()[1].split()[0] == "one"
+    assert f'"{uid}" read as the UID of "one"' in shown.stderr
+    assert "a:\n----\nb" in kubectl_to(server, "describe", "configmap", uid).stdout
+    kubectl_to(server, "delete", "configmap", uid)
+    left = kubectl_to(server, "get", "configmaps", "--output=name").stdout.split()
+    assert left == ["configmap/two"]
+
+
 def test_a_server_that_reads_minik8s_accepts_all_of_its_manifests(make_server, kubectl_to):
     server = make_server("memory", "--compat", "minik8s")
     made = kubectl_to(server, "create", *_named(MINIK8S))
@@ -164,12 +187,13 @@ def test_a_server_that_reads_minik8s_accepts_all_of_its_manifests(make_server, k
     assert made.stdout.splitlines() == [
         "route.motley.io/dns-test created",
         "slurmjob.motley.io/matrix-sum created",
+        "function.motley.io/shout created",
         "pod/succeed-failure created",
         "pod/arg-volume-test created",
         "pod/myapp-schedule-large created",
     ]
     said = made.stderr.splitlines()
-    assert len(said) == 9  # kubectl says the same only once
+    assert len(said) == 10  # kubectl says the same only once
     assert all(line.startswith("Warning: ") and "(--compat minik8s)" in line for line in said)
     # They go by their own kinds' names, too, and Kubernetes' Jobs stay what they are.
     shown = kubectl_to(server, "get", "dns,slurmjobs", "--output=name").stdout

@@ -54,6 +54,10 @@ class Exporter(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         used = self.server.used[self.path.strip("/")]
         lines = ["chosen_cpu_percent 0.5\n"]
+        if self.path == "/n-0":
+            # Scraped every second: so many requests a second.
+            self.server.requests += self.server.per_second
+            lines.append(f"web_requests_total {self.server.requests}\n")
         if used is not None:
             free = 1e9 * (1 - used / 100)
             series = {"MemTotal": 1e9, "MemFree": free, "Buffers": 0, "Cached": 0}
@@ -70,6 +74,7 @@ class Exporter(http.server.BaseHTTPRequestHandler):
 def told():
     """The exporter of machines that only the test knows."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter) as running:
+        running.requests, running.per_second = 0, 0
         running.used = {"n-0": IDLE, "n-1": None, "n-2": IDLE - 1, "stray": 99.0}
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -125,7 +130,9 @@ def prometheus(told, tmp_path_factory):
     directory = tmp_path_factory.mktemp("prometheus")
     rules, machine = directory / "rules.yml", directory / "proc"
     machine.mkdir()
-    options = ["--output", str(rules), "--window", "2s", "--step", "1s", "--rate", "10s"]
+    options = ["--output", str(rules), "--window", "2s", "--step", "1s", "--rate", "5s",
+               "--http-requests-metric", "web_requests_total",
+               "--http-requests-per-node-max", "100"]  # fmt: skip
     motley = [sys.executable, "-m", "motley.cli.main", "prometheus-rules", *options]
     subprocess.run(motley, check=True, timeout=30)
     port, small, real = (free_port() for _ in range(3))
@@ -170,8 +177,9 @@ def configuration(address):
     document["profiles"][0]["pluginConfig"][0]["args"] |= source
     changes = {
         "realusage/load-aware-config.yaml": {
-            "usageThresholds": {"memory": 30},
+            "usageThresholds": {"memory": 30, "httpRequests": 60},
             "aggregated": None,
+            "metrics": {"httpRequests": "node_http_requests_percent"},
         },
         "realusage/overcommit-config.yaml": {"metrics": {"cpu": "chosen_cpu_percent"}},
         "networkaware/scheduler-config.yaml": None,
@@ -271,6 +279,24 @@ def test_thirty_pods_avoid_the_node_whose_memory_a_process_takes(
         until(lambda: words in kubectl("describe", "pod", "load").out, words)
         prometheus.set_used(IDLE)
     until(lambda: node_of(kubectl, "load") == "n-1", "it is placed when the memory is free")
+
+
+def test_a_node_that_serves_many_requests_takes_no_more_pods(
+    ready, prometheus, told, kubectl, until
+):
+    def share():
+        return prometheus.query("node_http_requests_percent")
+
+    told.per_second = 100
+    until(lambda: share().get("n-0", 0) > 75, "requests are counted")
+    assert share()["not-in-the-cluster"] == 0, "nobody serves any there"
+    make(kubectl, "web", "load-aware-scheduler", node="n-0")
+    words = "1 node(s) use more than 60% of httpRequests"
+    until(lambda: words in kubectl("describe", "pod", "web").out, words)
+    make(kubectl, "elsewhere", "load-aware-scheduler", node="n-2")
+    until(lambda: node_of(kubectl, "elsewhere") == "n-2", "nothing is known of its requests")
+    told.per_second = 0
+    until(lambda: node_of(kubectl, "web") == "n-0", "the rush is over")
 
 
 def test_requests_that_nobody_uses_leave_room_on_nodes_that_agree(ready, kubectl, until):

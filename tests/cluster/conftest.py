@@ -7,6 +7,8 @@ import pytest
 from motley.ops import images, install
 from motley.ops.testbed import Testbed
 
+from . import threenodes
+
 
 @pytest.fixture(scope="session")
 def cache():
@@ -18,12 +20,25 @@ def cache():
 
 
 @pytest.fixture(scope="module")
-def cluster(cache):
-    """A cluster that is up; destroyed at the end, whatever happened."""
+def cluster(request, cache):
+    """A cluster that is up, with the options a file names as UP; destroyed at the end."""
     testbed = Testbed(cache)
     try:
         testbed.make_namespace()
-        testbed.up()
+        testbed.up(*getattr(request.module, "UP", ()))
+        yield testbed
+    finally:
+        testbed.destroy()
+
+
+@pytest.fixture(scope="session")
+def three(cache):
+    """Three nodes, with one pod of the Service `web` on each; for every file of `test_nodes*`."""
+    testbed = Testbed(cache)
+    try:
+        testbed.make_bare_namespace()
+        testbed.up_nodes(len(threenodes.NODES))
+        threenodes.serve(testbed)
         yield testbed
     finally:
         testbed.destroy()

@@ -16,7 +16,10 @@ from motley.ops.testbed import NODE_IP, eventually
 pytestmark = pytest.mark.root
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello" / "hello.yaml"
-COMPONENTS = ("containerd", "apiserver", "controllers", "scheduler", "node", "proxy", "gateway")
+COMPONENTS = (
+    *("containerd", "apiserver", "controllers", "scheduler"),
+    *("node", "proxy", "gateway", "functions", "slurm"),
+)
 
 CLAIM = """
 apiVersion: v1
@@ -244,6 +247,8 @@ def test_up_again_changes_nothing(cluster):
     before = {name: one["pid"] for name, one in cluster.components().items()}
     told = cluster.up()
     assert "The cluster is up" in told
+    assert f"export KUBECONFIG={cluster.kubeconfig}" in told
+    assert "kubectl get nodes" in told
     assert {name: one["pid"] for name, one in cluster.components().items()} == before
 
 
@@ -269,11 +274,31 @@ def test_a_restart_replaces_every_component_and_no_request_fails(cluster):
 
 
 def test_pods_run_again_after_down_and_up(cluster):
-    cluster.motley("down")
+    cluster.motley("down", "--pods")
     assert cluster.leftovers() == {}
     cluster.up()
     eventually(lambda: sum(ready(pod) for pod in pods(cluster)) == 3, 90)
     assert answering(cluster, address(cluster), 80, 3) == names(pods(cluster))
+
+
+def test_pods_go_on_through_a_down_that_was_not_asked_to_stop_them(cluster):
+    before = restarts(cluster)
+    with cluster.requests(address(cluster)) as requests:
+        cluster.motley("down")
+        config = configs.load(cluster.root)
+        assert [p for p in processes.of_cluster(cluster.root) if is_component(p)] == []
+        assert processes.in_cgroup(config.cgroup_root)
+        cluster.up()
+        eventually(lambda: sum(ready(pod) for pod in pods(cluster)) == 3)
+    assert requests.failures == []
+    assert requests.answers > 50
+    assert restarts(cluster) == before
+
+
+def is_component(process):
+    """Not a container's shim: those belong to the pods."""
+    command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    return b"containerd-shim" not in command
 
 
 def test_a_claim_keeps_its_files_from_pod_to_pod_and_leaves_none_behind(cluster):

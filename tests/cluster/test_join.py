@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from motley.ops.testbed import Testbed, eventually
 pytestmark = pytest.mark.root
 
 ADDRESS = "10.77.0.2"
+MINIK8S = Path(__file__).parents[2] / "examples" / "minik8s"
 MOTLEY = (sys.executable, "-P", "-m", "motley.cli.main")
 BY_HAND = """
 apiVersion: v1
@@ -40,6 +42,33 @@ spec:
     - name: shell
       image: localhost/motley/busybox:1
       command: [sh, -c, "echo hello from the second; sleep 3600"]
+"""
+PAGE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: page, labels: {app: page}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: main
+      image: localhost/motley/busybox:1
+      command: [sh, -c, "mkdir /www; echo a page > /www/index.html; httpd -f -p 80 -h /www"]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: page}
+spec:
+  clusterIP: 10.6.0.9
+  selector: {app: page}
+  ports: [{port: 80}]
+---
+apiVersion: motley.io/v1
+kind: Route
+metadata: {name: page}
+spec:
+  host: page.example
+  address: 10.8.0.9
+  paths: [{path: /world, service: page, port: 80}]
 """
 MOVABLE = """
 apiVersion: apps/v1
@@ -123,6 +152,17 @@ def test_a_wrong_hash_or_token_is_refused_with_what_to_do(cluster, second, comma
     assert not list(second.root.iterdir())
 
 
+def test_minik8s_variables_say_where_the_cluster_is_and_which_node_this_is(second, command):
+    server = next(word for word in command if word.startswith("https://"))
+    host, _, port = server.removeprefix("https://").partition(":")
+    node_config = MINIK8S / "node.yaml"
+    told = ("env", f"API_SERVER={host}", f"PORT={port}", f"NODE_CONFIG={node_config}")
+    words = [word for word in command if word != server]
+    given = ("--compat", "minik8s", "--dry-run", "--root", second.root)
+    out = second.run(*told, *MOTLEY, *words, *given)
+    assert f"node node1 ({ADDRESS}) of the cluster at {server}" in out
+
+
 def test_a_node_made_by_hand_turns_ready_when_its_machine_joins(cluster, second, command):
     cluster.kubectl("create", "-f", "-", stdin=BY_HAND)
     before = node(cluster)
@@ -191,6 +231,52 @@ def test_a_killed_agent_comes_back_without_the_token(cluster, second, command):
     # Nothing was asked for again: the certificates of its first life are used.
     requests = cluster.get("csr")["items"]
     assert len(requests) == 3, [r["metadata"]["name"] for r in requests]
+
+
+def test_paths_are_reached_from_the_machine_and_from_its_pods(cluster, second):
+    """The gateway's nginx is on the first machine; this one has only routes to itself and there."""
+    cluster.kubectl("apply", "-f", MINIK8S / "service-cidr.yaml")
+    cluster.kubectl("apply", "-f", "-", stdin=PAGE)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/page", "--timeout=60s")
+    words = ("exec", "there", "--", "timeout", "5", "wget", "-q", "-O", "-")
+    for url in ("http://page.example/world", "http://10.6.0.9/"):
+        eventually(lambda url=url: cluster.kubectl(*words, url).strip() == "a page", 30)
+    curl = ("curl", "-sS", "--fail", "--max-time", "5")
+    resolve = ("--resolve", "page.example:80:10.8.0.9")
+    assert second.run(*curl, *resolve, "http://page.example/world").strip() == "a page"
+    assert second.run(*curl, "http://10.6.0.9/").strip() == "a page"
+    cluster.kubectl("delete", "-f", "-", stdin=PAGE)
+
+
+def test_certificates_are_listed_and_asked_for_again(cluster, second):
+    def listed():
+        found = msgspec.json.decode(second.motley("certs", "list", "-o", "json"))
+        return {one["name"]: one for one in found}
+
+    def serials():
+        pems = {
+            name: kubeconfig.load(second.root / "pki" / name).client_cert
+            for name in ("node.kubeconfig", "proxy.kubeconfig")
+        }
+        pems["node-serving.pem"] = (second.root / "pki" / "node-serving.pem").read_bytes()
+        return {n: x509.load_pem_x509_certificate(pem).serial_number for n, pem in pems.items()}
+
+    before = serials()
+    assert listed().keys() == before.keys()
+    assert all(one["residualSeconds"] > 3600 for one in listed().values())
+    told = second.motley("certs", "renew", "proxy.kubeconfig")
+    assert "proxy.kubeconfig renewed" in told
+    assert {name for name, number in serials().items() if number != before[name]} == {
+        "proxy.kubeconfig"
+    }
+    second.motley("certs", "renew")
+    assert not serials().items() & before.items()
+    second.run(*MOTLEY, "join", "--restart", "--root", second.root)
+    # With the new ones: the node is Ready, and what it serves is believed.
+    eventually(lambda: is_ready(node(cluster)))
+    assert cluster.kubectl("logs", "there").strip() == "hello from the second"
+    code, told, _ = second.answer(*MOTLEY, "certs", "rotate-ca", "--root", second.root)
+    assert code != 0
 
 
 def test_join_again_changes_nothing(cluster, second):

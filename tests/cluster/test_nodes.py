@@ -10,153 +10,31 @@ import subprocess
 import sys
 from collections import Counter
 
-import msgspec
 import pytest
 
 from motley.lib import clock
-from motley.ops import config as configs
-from motley.ops import members, processes, underlay
-from motley.ops.testbed import Testbed, eventually
+from motley.ops.testbed import eventually
+
+from .threenodes import (
+    NODE_PORT,
+    NODES,
+    SERVER,
+    VIP,
+    addresses,
+    apply,
+    call,
+    pod,
+    wait_ready,
+    watching,
+)
 
 pytestmark = pytest.mark.root
 
-NODES = ("node-1", "node-2", "node-3")
-VIP, NODE_PORT = "10.96.0.80", 30081
-
-# Answers with its own name and the client's address. Told to end, it goes on for a moment, as a
-# server does that lets its last requests finish.
-SERVER = """
-import os, signal, socket, threading
-signal.signal(signal.SIGTERM, lambda *_: threading.Timer(1.5, os._exit, (0,)).start())
-listening = socket.create_server(("", 8080), backlog=512)
-while True:
-    client, (address, _) = listening.accept()
-    body = f"hello from {os.environ['HOSTNAME']} {address}".encode()
-    with client:
-        if client.recv(4096):
-            head = f"HTTP/1.0 200 OK\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
-            client.sendall(head.encode() + body)
-"""
-
-# call.py COUNT HOST PORT …: [name, client address as seen there] of every answer, as JSON.
-CALL = """
-import json, socket, sys
-def call(host, port):
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
-        connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-        data = b""
-        while more := connection.recv(4096):
-            data += more
-    return data.decode().rpartition("hello from ")[2].split()
-count, targets = int(sys.argv[1]), sys.argv[2:]
-pairs = list(zip(targets[::2], targets[1::2]))
-print(json.dumps([call(*pair) for pair in pairs for _ in range(count)]))
-"""
-
-# Calls without pause until its standard input closes: [seconds, name or error] of every call.
-WATCH = """
-import json, select, socket, sys, time
-seen = []
-while not select.select([sys.stdin], [], [], 0.003)[0]:
-    begun = time.time()
-    try:
-        with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5) as connection:
-            connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-            name = connection.recv(4096).decode().rpartition("hello from ")[2].split()[0]
-    except (OSError, IndexError) as error:
-        name = f"failed: {error!r}"
-    seen.append((begun, name))
-print(json.dumps(seen))
-"""
-
-
-def pod(number, node):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"web-{number}", "labels": {"app": "web"}},
-        "spec": {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 4,
-            "containers": [
-                {
-                    "name": "server",
-                    "image": "localhost/motley/python:1",
-                    "command": ["python3", "-c", SERVER],
-                    "readinessProbe": {
-                        "tcpSocket": {"port": 8080},
-                        "periodSeconds": 1,
-                        "failureThreshold": 30,
-                    },
-                }
-            ],
-        },
-    }
-
-
-SERVICE = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "web"},
-    "spec": {
-        "type": "NodePort",
-        "clusterIP": VIP,
-        "selector": {"app": "web"},
-        "ports": [{"port": 80, "targetPort": 8080, "nodePort": NODE_PORT}],
-    },
-}
-
-
-def apply(cluster, *objects):
-    document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    cluster.kubectl("apply", "-f", "-", stdin=msgspec.json.encode(document).decode())
-
-
-def wait_ready(cluster, *names):
-    pods = [f"pod/{name}" for name in names]
-    cluster.kubectl("wait", "--for=condition=Ready", *pods, "--timeout=60s")
-
 
 @pytest.fixture(scope="module")
-def cluster(cache):
-    testbed = Testbed(cache)
-    try:
-        testbed.make_bare_namespace()
-        testbed.up_nodes(len(NODES))
-        apply(testbed, SERVICE, *(pod(n, node) for n, node in enumerate(NODES, 1)))
-        wait_ready(testbed, "web-1", "web-2", "web-3")
-        yield testbed
-    finally:
-        testbed.destroy()
-
-
-def addresses(cluster):
-    """Pod addresses by name."""
-    found = cluster.get("pods", "-l", "app=web")["items"]
-    return {one["metadata"]["name"]: one["status"]["podIP"] for one in found}
-
-
-def call(cluster, where, *targets, count=1):
-    """What a client in a pod, or on a node, is answered."""
-    command = ("python3", "-c", CALL, count, *(word for pair in targets for word in pair))
-    if where.startswith("web-"):
-        return msgspec.json.decode(cluster.kubectl("exec", where, "--", *command))
-    inside = cluster.inside if where == NODES[0] else cluster.node_inside(where)
-    command = [*inside, sys.executable, *map(str, command[1:])]
-    return msgspec.json.decode(subprocess.check_output(command, timeout=60))
-
-
-@contextlib.contextmanager
-def watching(cluster, address, port):
-    """Calls from the first node for as long as the block runs; the list is full afterwards."""
-    seen = []
-    command = [*cluster.inside, sys.executable, "-c", WATCH, address, str(port)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield seen
-    finally:
-        out, _ = process.communicate(timeout=60)
-    seen += msgspec.json.decode(out)
+def cluster(three):
+    """The three nodes that these files share."""
+    return three
 
 
 def test_every_node_is_ready_and_status_shows_all_their_components(cluster):
@@ -270,26 +148,3 @@ def test_a_nodes_pods_go_on_answering_without_its_agent_and_its_proxy(cluster):
         eventually(back)
     assert {name for _, name in seen} == {"web-2"}
     assert len(seen) > 50
-
-
-def test_a_node_too_many_is_removed_with_its_routes_and_its_object(cluster):
-    routes = ("ip", "route", "show", "proto", "77")
-    assert len(cluster.run(*routes).splitlines()) == 2
-    cluster.up_nodes(2)
-    assert {one["metadata"]["name"] for one in cluster.get("nodes")["items"]} == set(NODES[:2])
-    eventually(lambda: len(cluster.run(*routes).splitlines()) == 1)
-    assert call(cluster, "web-1", (addresses(cluster)["web-2"], 8080))[0][0] == "web-2"
-
-
-def test_down_leaves_nothing_even_after_everything_of_a_node_was_killed(cluster):
-    config = configs.load(cluster.root)
-    (other,) = members.present(config)
-    for process in processes.of_cluster(other.root):
-        processes.send(process, signal.SIGKILL)
-    assert cluster.status()["unsupervised"] == ["node-2"]
-    cluster.motley("down", "--grace", 0)
-    assert cluster.leftovers() == {}
-    assert not os.path.exists(f"/run/netns/{other.namespace}")
-    underlay.remove_namespace(other)  # once more: nothing to do is no failure
-    cluster.motley("down", "--delete-data", "--yes")
-    assert not cluster.root.exists()

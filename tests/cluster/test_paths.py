@@ -18,6 +18,7 @@ pytestmark = pytest.mark.root
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MINIK8S = EXAMPLES / "minik8s"
 NAME = "hello.world.minik8s"
+UP = ("--no-functions", "--no-slurm")
 
 # Two pods that say who they are and what they were asked for, and one to call from.
 PODS = "\n---\n".join(

@@ -169,11 +169,11 @@ class TestRestarts:
         store._follower.restart()
         await asyncio.wait_for(silent.wait(), 10)
         await store.commit([Put("/a", b"")])
-        with pytest.raises(Unavailable, match="watch is at revision 1, etcd at 2"):
+        with pytest.raises(Unavailable, match="watch is at revision 2, etcd at 3"):
             await store.revision()
         store._connection.stream = real
         monkeypatch.setattr(stores, "CATCH_UP_S", 10)
-        assert await store.revision() == 2
+        assert await store.revision() == 3
 
     async def test_the_next_member_takes_over_when_one_dies(self, tmp_path):
         members = etcdbed.cluster(tmp_path, 3)
@@ -325,7 +325,7 @@ class TestSharing:
             assert gone.value.oldest == 5
             await cache.wait_until(await away.revision(), 10)
             assert cache.get("/a").record.value == b"4"
-            later = away.watch("/", Revision(6))
+            later = away.watch("/", await away.revision())
             await away.commit([Put("/b", b"")])
             assert [e.key for e in await take(later, 1)] == ["/b"]
             running.cancel()
@@ -381,15 +381,32 @@ class TestRefusals:
                 await shared.commit([Put("/a", b"x" * size)])
         assert await shared.get("/a") is None
 
-    async def test_a_full_etcd_is_full(self, tmp_path):
+    async def test_a_full_etcd_refuses_writes_until_there_is_room(self, tmp_path):
         etcd = Etcd(tmp_path, options=["--quota-backend-bytes", str(2 << 20)])
         await etcd.start()
         store = await EtcdStore.open(Config(etcd.url))
+        watch = store.watch("/", await store.revision())
         try:
-            with pytest.raises(Full, match="quota"):
+            await store.commit([Put("/first", b"1")])
+            with pytest.raises(Full, match=r"quota.*alarm disarm"):
                 await fill(store)
+            # Reads and watches go on, also those of a server that starts now.
             assert await store.get("/0") is not None
+            assert (await anext(watch))[0].key == "/first"
+            other = await EtcdStore.open(Config(etcd.url))
+            assert len((await other.range("/")).records) > 2
+            await other.close()
+            acknowledged = {record.key for record in (await store.range("/")).records}
+            # Deletions are taken, and then what the message says makes room.
+            for key in acknowledged - {"/0", "/first"}:
+                await store.commit([Delete(key)])
+            await store.compact(await store.revision())
+            etcd.make_room()
+            await store.commit([Put("/again", b"1")])
+            after = {record.key for record in (await store.range("/")).records}
+            assert after == {"/0", "/first", "/again"}
         finally:
+            await watch.aclose()
             await store.close()
             etcd.kill()
 

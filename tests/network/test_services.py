@@ -3,8 +3,10 @@
 import collections
 import json
 import signal
+import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,6 +104,50 @@ def test_a_udp_flow_is_forgotten_when_its_endpoint_goes(shared):
     shared.put_endpoints([stays], "MODIFIED", name="flows")
     shared.eventually(lambda: f"src={gone.ip}" not in flows(), within_s=2)
     assert f"src={shared.pods['client'].ip}" not in flows()
+
+
+CONNECT = """
+import socket, sys
+client = socket.create_connection((sys.argv[1], 80), timeout=15)
+client.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+print(client.recv(100)[:12].decode())
+"""
+
+
+@pytest.fixture
+def void(shared):
+    """Addresses where packets vanish, as those of a machine that was cut off."""
+    for line in (
+        "link add void0 type bridge",  # without a port
+        "link set void0 up",
+        "route add 10.250.0.0/24 dev void0",
+        "neigh add 10.250.0.1 lladdr 02:00:00:00:00:01 dev void0 nud permanent",
+    ):
+        shared.run("ip", *line.split())
+    yield
+    shared.run("ip", "link", "del", "void0")
+
+
+@pytest.mark.parametrize("asker", ["host", "pod"])
+def test_who_waits_for_an_endpoint_that_is_gone_gets_another(shared, void, asker):
+    """An attempt that nobody answers is remembered by the kernel for two minutes."""
+    name, ip = f"waits-{asker}", f"10.96.0.{70 if asker == 'host' else 71}"
+    (alive,) = shared.serve(["a"], name=name, ip=ip)
+    dead = SimpleNamespace(ip="10.250.0.1")
+    shared.put_endpoints([dead], "MODIFIED", name=name)
+    shared.eventually(lambda: dead.ip in shared.rules())
+    client = shared if asker == "host" else shared.pods["client"]
+    waiting = subprocess.Popen(
+        client.command(sys.executable, "-c", CONNECT, ip), stdout=subprocess.PIPE, text=True
+    )
+
+    def attempts():
+        return shared.run("conntrack", "-L", "-p", "tcp", "--orig-dst", ip).stdout
+
+    shared.eventually(lambda: "UNREPLIED" in attempts())
+    shared.put_endpoints([alive], "MODIFIED", name=name)
+    out, _ = waiting.communicate(timeout=20)
+    assert out.strip() == "HTTP/1.1 200"
 
 
 @pytest.mark.parametrize("asker", ["host", "pod"])

@@ -112,6 +112,7 @@ class Rig:
         self.spawn(
             "apiserver",
             *(*MOTLEY, "apiserver", "--data-dir", data, "--bind", "0.0.0.0", "--store", "memory"),
+            *("--metrics-every-s", "2"),
         )
         self.kubeconfig = data / "admin.kubeconfig"
         eventually(lambda: self.socket.exists())

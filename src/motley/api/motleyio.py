@@ -10,6 +10,7 @@ Invariant: the schemas obey the rules for CustomResourceDefinitions; a test hold
 from typing import NamedTuple
 
 from motley.api import (
+    autoscalingk8s,
     batches,
     network_schemas,
     scheduling_schemas,
@@ -17,6 +18,8 @@ from motley.api import (
     scheme,
     serverless_schemas,
     slurm_schemas,
+    trigger_schemas,
+    workflow_schemas,
 )
 from motley.api.structural import shapes
 from motley.api.structural.definition import AGE, Column, Definition
@@ -82,10 +85,11 @@ _KINDS = (
         "Function",
         "functions",
         serverless_schemas.FUNCTION,
-        "fn",
-        "Runtime .spec.runtime | #Replicas .status.replicas | URL .status.url",
+        "fn func",
+        "Version .spec.version | #Instances .status.instances | #Starting .status.starting"
+        " | URL .status.url | +Message .status.message",
     ),
-    _Entry("Workflow", "workflows", serverless_schemas.WORKFLOW, "wf", "Start .spec.start"),
+    _Entry("Workflow", "workflows", workflow_schemas.WORKFLOW, "wf", "Start .spec.start"),
     _Entry(
         "Invocation",
         "invocations",
@@ -94,18 +98,29 @@ _KINDS = (
         "Function .spec.function | Workflow .spec.workflow | Phase .status.phase",
     ),
     _Entry(
+        "Trigger",
+        "triggers",
+        trigger_schemas.TRIGGER,
+        "",
+        "Function .spec.function | Workflow .spec.workflow | Schedule .spec.schedule"
+        " | Watches .spec.event.kind | Path .spec.http.path | Last .status.lastTime",
+    ),
+    _Entry(
         "SlurmJob",
         "slurmjobs",
         slurm_schemas.SLURM_JOB,
         "sj",
-        "Cluster .spec.cluster | Job .status.jobID | Phase .status.phase",
+        "Cluster .spec.cluster | Job .status.jobID | Phase .status.phase"
+        " | Reason .status.reason | +State .status.state | +Node .status.node"
+        " | +Message .status.message",
     ),
     _Entry(
         "SlurmCluster",
         "slurmclusters",
         slurm_schemas.SLURM_CLUSTER,
         "sc-slurm",
-        "Host .spec.host | User .spec.user",
+        "User .spec.user | Host .status.host | Slurm .status.version"
+        " | #Jobs .status.jobs | +Runtime .status.runtime",
         namespaced=False,
     ),
     _Entry("Route", "routes", _ROUTE, "rt", "Host .spec.host | Address .status.address"),
@@ -163,8 +178,9 @@ _installed: list[scheme.Kind] = []
 
 
 def install() -> None:
-    """Put the rows, and those of `schedulingx`, into the table of kinds; once is enough."""
+    """Put the rows, and those of groups beside, into the table of kinds; once is enough."""
     if not _installed:
-        _installed.extend([*rows(), *batches.rows(), *schedulingx.rows()])
+        beside = (batches, schedulingx, autoscalingk8s)
+        _installed.extend([*rows(), *(row for group in beside for row in group.rows())])
         for row in _installed:
             scheme.add(row)

@@ -16,7 +16,8 @@
     ├── TooManyRequests 429   come back after Retry-After
     ├── InternalError 500
     ├── ServiceUnavailable 503
-    └── GatewayTimeout 504
+    ├── GatewayTimeout 504
+    └── InsufficientStorage 507  the store is full: somebody must make room
 
 The server raises them, `to_status` writes them, and the client's `from_status` raises the same
 class again on the other side.
@@ -155,6 +156,12 @@ class GatewayTimeout(ApiError):
     """Took too long; whether it happened is unknown."""
 
     code, reason = 504, "Timeout"
+
+
+class InsufficientStorage(ApiError):
+    """No room for the change; it was not made, and trying again does not make any."""
+
+    code, reason = 507, "InsufficientStorage"
 
 
 _BY_REASON: dict[str, type[ApiError]] = {c.reason: c for c in ApiError.__subclasses__()}

@@ -156,7 +156,8 @@ class Aggregation:
             await self._core.writer.update(maps, _SYSTEM, _TRUST, modify)
         except status.NotFound:
             wanted = {"metadata": {"name": _TRUST, "namespace": _SYSTEM}, "data": data}
-            await self._core.writer.create(maps, _SYSTEM, wanted)
+            with contextlib.suppress(status.AlreadyExists):  # by a server that says the same
+                await self._core.writer.create(maps, _SYSTEM, wanted)
 
     def _learn(self, obj: Document) -> None:
         spec = obj["spec"]
@@ -192,9 +193,17 @@ class Aggregation:
                 await self._core.writer.commit(ops)
         for name, record in have.items():
             obj = document.decode(record.value)
-            if name not in wanted and apiservices.is_automanaged(obj):
+            if name in wanted or not apiservices.is_automanaged(obj):
+                continue
+            if not apiservices.is_defined(obj, await self._definitions()):
                 with contextlib.suppress(Mismatch):
                     await self._core.writer.commit([Delete(record.key, record.revision)])
+
+    async def _definitions(self) -> list[Document]:
+        kind = scheme.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        assert kind is not None
+        records = (await self._core.store.range(kind.storage_prefix)).records
+        return [document.decode(record.value) for record in records]
 
     async def run(self) -> None:
         """Follow APIServices and check the remote ones until cancelled."""

@@ -97,6 +97,18 @@ def local(group: str, version: str, is_custom: bool, now: str) -> Document:
     }
 
 
+def is_defined(obj: Document, definitions: Iterable[Document]) -> bool:
+    """Whether a definition serves this group and version: another server over the same store may
+    have heard of it sooner than this one."""
+    spec = obj["spec"]
+    for crd in definitions:
+        served = {one["name"] for one in crd["spec"]["versions"] if one.get("served")}
+        is_same = crd["spec"]["group"] == spec.get("group") and spec["version"] in served
+        if is_same and not crd["metadata"].get("deletionTimestamp"):
+            return True
+    return False
+
+
 def is_automanaged(obj: Document) -> bool:
     """Whether this server made the object, and may take it away."""
     return AUTOMANAGED in (obj["metadata"].get("labels") or {})

@@ -37,7 +37,7 @@ from motley.apiserver.request import RequestInfo
 from motley.apiserver.subresources import connect, stream
 from motley.apiserver.verbs.call import Call
 from motley.lib import journal
-from motley.store.contract import StoreError
+from motley.store.contract import InDoubt, StoreError
 
 log = journal.get(__name__)
 
@@ -67,8 +67,12 @@ class App:
         auditor: audit.Auditor | None = None,
         renewed: Callable[[bytes], Awaitable[None]] | None = None,
         compat: Compat | None = None,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`renewed` is called with the trusted authorities when certificates have changed."""
+        """`renewed` is called with the trusted authorities when certificates have changed,
+        `catch_up` before a kind is said not to be served: another server may have been told of it.
+        """
+        self._catch_up = catch_up
         self.renewed = renewed
         self._core = core
         self._nonresource = nonresource
@@ -186,6 +190,10 @@ class App:
             return answer.of_error(error, negotiate.of_errors(headers.get("accept", "")))
         except status.ApiError as error:
             return answer.of_error(error, negotiate.of_errors(headers.get("accept", "")))
+        except InDoubt as error:
+            # No Retry-After: only the client knows what it means to ask for the same again.
+            log.error("outcome of a request unknown", path=info.path, exc_info=error)
+            return answer.of_error(status.GatewayTimeout(f"store: {error}"))
         except StoreError as error:
             log.error("store failed a request", path=info.path, exc_info=error)
             return answer.of_error(status.ServiceUnavailable(f"store: {error}", retry_after_s=1))
@@ -216,9 +224,13 @@ class App:
             return await own.handle(info, headers)
         if not info.is_resource:
             return self._nonresource.handle(info, headers)
+        if self._catch_up is not None and _is_unknown(info):
+            await self._catch_up()
         if not _is_served(info):
             return answer.page_not_found()
         kind = find(info)
+        if self._compat is not None:
+            info = await self._compat.by_name(self._core, kind, user, info)
         custom.check(kind, info)
         handler = dispatch.handler(kind, info)
         if text := dispatch.deprecation(kind):
@@ -292,6 +304,10 @@ class App:
         finally:
             if trail is not None:
                 trail.completed(code, body, answer.JSON)
+
+
+def _is_unknown(info: RequestInfo) -> bool:
+    return scheme.resource(info.group, info.version, info.resource) is None
 
 
 def _is_served(info: RequestInfo) -> bool:

@@ -1,7 +1,7 @@
 """What every cluster has from its first start: namespaces, priority classes, its own Service.
 
-Idempotent: run at every start. The Service's EndpointSlice is brought up to date, because the
-server's address may have changed.
+Idempotent: run at every start. A server that has its store to itself also brings the Service's
+EndpointSlice up to date, because its address may have changed; others see `presence`.
 """
 
 import ipaddress
@@ -26,8 +26,10 @@ def _kind(group: str, plural: str) -> scheme.Kind:
     return kind
 
 
-async def run(writer: Writer, *, service_cidr: str, address: str, port: int) -> None:
-    """Create what is missing."""
+async def run(
+    writer: Writer, *, service_cidr: str, address: str, port: int, is_alone: bool = True
+) -> None:
+    """Create what is missing; another server may do the same at this moment."""
     for name in NAMESPACES:
         await _create(writer, _kind("", "namespaces"), "", {"metadata": {"name": name}})
     for system_class in SYSTEM_CLASSES:
@@ -36,7 +38,8 @@ async def run(writer: Writer, *, service_cidr: str, address: str, port: int) -> 
     await cidrs.ensure(writer, service_cidr)
     service = kubernetes_service(service_address(service_cidr), port)
     await _create(writer, _kind("", "services"), "default", service)
-    await _ensure_slice(writer, address, port)
+    if is_alone:
+        await _ensure_slice(writer, address, port)
 
 
 def service_address(service_cidr: str) -> str:
@@ -48,11 +51,17 @@ async def _create(writer: Writer, kind: scheme.Kind, namespace: str, new: Docume
     # Asked first: a Service that exists holds its address, so creating it again is refused as such.
     if await writer.store.get(kind.key(namespace, new["metadata"]["name"])) is not None:
         return False
+    name = new["metadata"]["name"]
     try:
         await writer.create(kind, namespace, new)
     except status.AlreadyExists:
         return False
-    log.info("created", kind=kind.kind, name=new["metadata"]["name"])
+    except status.Invalid:
+        # Of two servers that create the Service one finds its address taken: by the other's.
+        if await writer.store.get(kind.key(namespace, name)) is None:
+            raise
+        return False
+    log.info("created", kind=kind.kind, name=name)
     return True
 
 

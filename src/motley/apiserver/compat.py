@@ -4,17 +4,22 @@ Stands before everything else: a path to one of the other system's kinds becomes
 kind before anybody asks who may go there, and a body is rewritten before it is read. Every
 change is told in a `Warning` header. What is spelled as in Kubernetes passes through untouched.
 
-The two kinds appear in the core group's discovery, so that `kubectl create -f` finds them: `dns`,
-and `slurmjobs` for the kind Job, because `jobs` are and stay Kubernetes' own.
+An object may be named by its UID, as Minik8s names all of them, where none has that name.
+
+The three kinds appear in the core group's discovery, so that `kubectl create -f` finds them: `dns`,
+`funcs`, and `slurmjobs` for the kind Job, because `jobs` are and stay Kubernetes' own.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
 from motley.api import codec, motleyio, scheme, status
-from motley.api.conversion import minik8s
-from motley.apiserver import answer, negotiate
+from motley.api.conversion import minik8s, minik8s_func
+from motley.apiserver import answer, document, negotiate
+from motley.apiserver.authn.user import User
+from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
 
 Document = dict[str, Any]
@@ -26,8 +31,10 @@ _ALIASES: dict[str, tuple[str, str, Callable[[Document], list[str]]]] = {
     # resource in the core group -> its kind there, the resource it stands for, how it is read
     "dns": ("DNS", "routes", minik8s.read_dns),
     "slurmjobs": ("Job", "slurmjobs", minik8s.read_job),
+    "funcs": ("Func", "functions", minik8s_func.read_func),
 }
 _BODIES = {"create": True, "update": True, "patch": False}  # verb -> whether bodies are whole
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _READABLE = (
     "application/json",
     "application/yaml",
@@ -53,6 +60,28 @@ class Compat:
         plural = _ALIASES[info.resource][1]
         version = motleyio.VERSION
         return dataclasses.replace(info, group=motleyio.GROUP, version=version, resource=plural)
+
+    async def by_name(
+        self, core: Core, kind: scheme.Kind, user: User, info: RequestInfo
+    ) -> RequestInfo:
+        """The request by the object's name, where it came by its UID."""
+        if not _UID.fullmatch(info.name) or info.verb == "create" or not kind.is_stored:
+            return info
+        cache = await core.caches.fresh(kind)
+        if cache.get(kind.key(info.namespace, info.name)) is not None:
+            return info
+        mark = f'"{info.name}"'.encode()
+        for cached in cache.list(kind.prefix(info.namespace)).items:
+            value = cached.record.value
+            # Owners' UIDs are in the bytes as well, so what is found is read.
+            if mark in value and document.decode(value)["metadata"].get("uid") == info.name:
+                name = cached.attributes.name
+                meant = dataclasses.replace(info, name=name)
+                # Who may only see objects of certain names may not see others by their UIDs.
+                await core.access.authorizer.authorize(user, meant)
+                answer.warn([f'"{info.name}" read as the UID of "{name}" ({self._told})'])
+                return meant
+        return info
 
     def read(self, info: RequestInfo, content_type: str, raw: bytes) -> bytes:
         """The body that is meant, in a form that the same Content-Type allows."""

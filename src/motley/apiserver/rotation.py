@@ -87,10 +87,13 @@ def kubeconfig_pair(pki: tls.Pki) -> tuple[bytes, bytes]:
     return pair
 
 
-def server_url(pki: tls.Pki) -> str:
-    """Where the administrator's kubeconfig leads."""
-    document = yaml.safe_load(pki.admin_kubeconfig.read_bytes())
-    return str(document["clusters"][0]["cluster"]["server"])
+def _write_admin(pki: tls.Pki, pair: tuple[bytes, bytes]) -> None:
+    """The administrator's kubeconfig, which leads where it led before."""
+    cluster = yaml.safe_load(pki.admin_kubeconfig.read_bytes())["clusters"][0]["cluster"]
+    named = {one["name"]: one["extension"] for one in cluster.get("extensions") or ()}
+    further = named.get(tls.SERVERS, {}).get("servers", [])
+    text = tls.kubeconfig(cluster["server"], pki.ca_pem, *pair, further=further)
+    tls.write(pki.admin_kubeconfig, text.encode())
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
@@ -127,9 +130,7 @@ def renew(data_dir: Path, names: Iterable[str], now: clock.Clock = clock.SYSTEM)
 
 def _renew(pki: tls.Pki, name: str, now: clock.Clock) -> None:
     if name == "admin.kubeconfig":
-        url = server_url(pki)
-        pair = tls.issue_client(pki, tls.ADMIN, (tls.MASTERS,), now=now)
-        tls.write(pki.admin_kubeconfig, tls.kubeconfig(url, pki.ca_pem, *pair).encode())
+        _write_admin(pki, tls.issue_client(pki, tls.ADMIN, (tls.MASTERS,), now=now))
     elif name == "apiserver":
         old = x509.load_pem_x509_certificate(pki.cert_file.read_bytes())
         covered = [str(n.value) for n in tls.alternative_names(old)]
@@ -185,8 +186,7 @@ def finish(data_dir: Path, now: clock.Clock = clock.SYSTEM) -> tls.Pki:
         _renew(pki, name, now)
     tls.write(pki.ca_file, pems(pki.ca_pem)[0])
     pki = tls.load(data_dir)
-    url, pair = server_url(pki), kubeconfig_pair(pki)
-    tls.write(pki.admin_kubeconfig, tls.kubeconfig(url, pki.ca_pem, *pair).encode())
+    _write_admin(pki, kubeconfig_pair(pki))
     return pki
 
 

@@ -52,6 +52,7 @@ from motley.apiserver.crds.conversion import Conversions
 from motley.apiserver.encryption import Sealer
 from motley.apiserver.flowcontrol import follower as flowfollower
 from motley.apiserver.nonresource import NonResource
+from motley.apiserver.presence import Presence, Server
 from motley.apiserver.writer import Writer
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
@@ -88,6 +89,8 @@ class Config:
     encryption: Path | None = None
     compat: str = ""
     runtime_config: str = ""
+    servers: tuple[str, ...] = ()
+    """Every API server of the cluster, for the administrator's kubeconfig; empty: this one."""
 
     @property
     def address(self) -> str:
@@ -163,7 +166,10 @@ async def run(
     seal = Sealer(encryption.load(config.encryption) if config.encryption else ())
     listener = listen(config.bind, config.port)  # first: a port in use is known before any work
     addresses = [config.bind, config.address, bootstrap.service_address(config.service_cidr)]
-    pki = tls.ensure(config.data_dir, addresses=addresses, server_url=config.local_url, now=clock)
+    first, *further = config.servers or (config.local_url,)
+    pki = tls.ensure(
+        config.data_dir, addresses=addresses, server_url=first, further=further, now=clock
+    )
     tokens = TokenFile.load(config.token_file) if config.token_file else None
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -240,8 +246,13 @@ async def assemble(
     agents = Agents(store, serving.agent_context(pki) if pki is not None else None)
     core = Core(store, caches, writer, agents, clock, rng, access)
     await repair.run(writer, services.ledger)
+    is_alone = config.store != "etcd"
     await bootstrap.run(
-        writer, service_cidr=config.service_cidr, address=config.address, port=config.port
+        writer,
+        service_cidr=config.service_cidr,
+        address=config.address,
+        port=config.port,
+        is_alone=is_alone,
     )
     async with asyncio.TaskGroup() as starting:  # making a key takes a while, at first start
         if pki is not None:
@@ -285,7 +296,9 @@ async def assemble(
         auditor=auditor,
         renewed=renewed,
         compat=compat.Compat(config.compat) if config.compat else None,
+        catch_up=None if is_alone else definitions.catch_up,
     )
+    present = Presence(writer, Server(config.address, config.port), clock)
     async with asyncio.TaskGroup() as group:
         background = [
             group.create_task(caches.run(), name="caches"),
@@ -299,6 +312,7 @@ async def assemble(
             group.create_task(flowfollower.follow_forever(caches, writer, flow), name="flows"),
             group.create_task(flowfollower.restore_forever(writer, clock), name="flow defaults"),
             *(group.create_task(one.run(), name=one.group) for one in brought),
+            *(() if is_alone else [group.create_task(present.run(), name="presence")]),
         ]
         try:
             await caches.ready()

@@ -5,14 +5,19 @@ kubeconfigs handed out yesterday work today; what is missing, near its end, or d
 address the server now answers on is made again. Files appear whole (written aside, then renamed)
 and private keys are readable by their owner only.
 
+Several servers of one cluster may share the directory, and start together: one after the other
+looks and makes what is missing.
+
 Invariant: a private key is never written with more rights than 0600, not even for a moment.
 """
 
 import base64
+import fcntl
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,12 +41,14 @@ SERVICE_NAMES = (
 SERVICE_ADDRESSES = ("127.0.0.1", "10.96.0.1")
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 ADMIN = "kubernetes-admin"
+SERVERS = "motley.io/servers"  # the extension of a kubeconfig; see `client.kubeconfig`
 MASTERS = "system:masters"
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _RENEW_BEFORE = timedelta(days=30)
-_BACKDATE = timedelta(minutes=5)  # clocks of a cluster's machines are never quite equal
+# Clocks of a cluster's machines are never quite equal, and one that was ahead may be put back.
+_BACKDATE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -98,27 +105,41 @@ def ensure(
     *,
     addresses: Sequence[str],
     server_url: str = "https://127.0.0.1:6443",
+    further: Sequence[str] = (),
     now: clock.Clock = clock.SYSTEM,
 ) -> Pki:
     """Make what is missing under `data_dir` and return it.
 
     `addresses` are the addresses and names, beyond the usual ones, that clients reach the server
-    by; `server_url` is what the administrator's kubeconfig points to.
+    by; `server_url` is what the administrator's kubeconfig points to, `further` the cluster's other
+    servers.
     """
     directory = data_dir / "pki"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca_pem, ca_key_pem = _ensure_ca(directory, now)
-    pki = Pki(data_dir, ca_pem, ca_key_pem)
-    wanted = serving_names(addresses)
-    if not _is_good(pki.cert_file, pki.key_file, pki, now, wanted):
-        write_pair(
-            pki.cert_file, pki.key_file, issue_server(pki, "kube-apiserver", wanted, now=now)
-        )
-    client = (pki.kubelet_client_cert_file, pki.kubelet_client_key_file)
-    if not _is_good(*client, pki, now):
-        write_pair(*client, issue_client(pki, KUBELET_CLIENT, now=now))
-    _ensure_admin(pki, server_url, now)
+    with _turn(directory):
+        ca_pem, ca_key_pem = _ensure_ca(directory, now)
+        pki = Pki(data_dir, ca_pem, ca_key_pem)
+        wanted = serving_names(addresses)
+        if not is_good(pki.cert_file, pki.key_file, pki, now, wanted):
+            write_pair(
+                pki.cert_file, pki.key_file, issue_server(pki, "kube-apiserver", wanted, now=now)
+            )
+        client = (pki.kubelet_client_cert_file, pki.kubelet_client_key_file)
+        if not is_good(*client, pki, now):
+            write_pair(*client, issue_client(pki, KUBELET_CLIENT, now=now))
+        _ensure_admin(pki, server_url, further, now)
     return pki
+
+
+@contextmanager
+def _turn(directory: Path) -> Iterator[None]:
+    """Let others that share the directory wait."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def load(data_dir: Path) -> Pki:
@@ -142,7 +163,7 @@ def issue_client(
     now: clock.Clock = clock.SYSTEM,
 ) -> tuple[bytes, bytes]:
     """A client certificate (PEM) and its key (PEM), for this user in these groups."""
-    return _issue(pki, common_name, organizations, [], ExtendedKeyUsageOID.CLIENT_AUTH, now)
+    return _issue(pki, common_name, organizations, [], [ExtendedKeyUsageOID.CLIENT_AUTH], now)
 
 
 def front_proxy(
@@ -154,18 +175,33 @@ def front_proxy(
     """
     directory = pki.directory / "front-proxy"
     directory.mkdir(mode=0o700, exist_ok=True)
-    authority = Pki(pki.data_dir, *_ensure_ca(directory, now))
     cert_file, key_file = directory / "client.crt", directory / "client.key"
-    if anew or not _is_good(cert_file, key_file, authority, now):
-        write_pair(cert_file, key_file, issue_client(authority, "front-proxy-client", now=now))
+    with _turn(directory):
+        authority = Pki(pki.data_dir, *_ensure_ca(directory, now))
+        if anew or not is_good(cert_file, key_file, authority, now):
+            write_pair(cert_file, key_file, issue_client(authority, "front-proxy-client", now=now))
     return cert_file, key_file
+
+
+def separate_authority(directory: Path, now: clock.Clock = clock.SYSTEM) -> Pki:
+    """An authority in a directory of its own, for what the cluster's must not open."""
+    with _turn(directory):
+        return Pki(directory, *_ensure_ca(directory, now))
 
 
 def issue_server(
     pki: Pki, common_name: str, addresses: Sequence[str], *, now: clock.Clock = clock.SYSTEM
 ) -> tuple[bytes, bytes]:
     """A serving certificate (PEM) for these addresses and names, and its key (PEM)."""
-    return _issue(pki, common_name, (), addresses, ExtendedKeyUsageOID.SERVER_AUTH, now)
+    return _issue(pki, common_name, (), addresses, [ExtendedKeyUsageOID.SERVER_AUTH], now)
+
+
+def issue_peer(
+    pki: Pki, common_name: str, addresses: Sequence[str], *, now: clock.Clock = clock.SYSTEM
+) -> tuple[bytes, bytes]:
+    """A certificate (PEM) and its key (PEM) for one of several equals: serves, and asks others."""
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return _issue(pki, common_name, (), addresses, usages, now)
 
 
 def kubeconfig(
@@ -176,19 +212,25 @@ def kubeconfig(
     *,
     user: str = "admin",
     cluster: str = "motley",
+    further: Sequence[str] = (),
 ) -> str:
-    """A kubeconfig (YAML) with everything inline, so that one file can be copied anywhere."""
+    """A kubeconfig (YAML) with everything inline, so that one file can be copied anywhere.
+
+    `further`: other servers of the cluster, where Motley's clients look for them.
+    """
 
     def inline(data: bytes) -> str:
         return base64.b64encode(data).decode()
 
+    server = {"server": server_url, "certificate-authority-data": inline(ca_pem)}
+    extension = {"name": SERVERS, "extension": {"servers": list(further)}}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
             {
                 "name": cluster,
-                "cluster": {"server": server_url, "certificate-authority-data": inline(ca_pem)},
+                "cluster": {**server, **({"extensions": [extension]} if further else {})},
             }
         ],
         "users": [
@@ -251,7 +293,7 @@ def _issue(
     common_name: str,
     organizations: Sequence[str],
     addresses: Sequence[str],
-    usage: x509.ObjectIdentifier,
+    usages: Sequence[x509.ObjectIdentifier],
     now: clock.Clock,
 ) -> tuple[bytes, bytes]:
     authority = x509.load_pem_x509_certificate(pki.ca_pem)
@@ -273,7 +315,7 @@ def _issue(
         .not_valid_after(min(begin + _LEAF_LIFE, authority.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(is_ca=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
@@ -319,7 +361,7 @@ def _utc(now: clock.Clock) -> datetime:
     return datetime.fromtimestamp(int(now.now()), UTC)
 
 
-def _is_good(
+def is_good(
     cert_file: Path, key_file: Path, pki: Pki, now: clock.Clock, names: Iterable[str] = ()
 ) -> bool:
     """Whether a stored pair is ours, lasts a while yet, and covers every name."""
@@ -363,11 +405,11 @@ def alternative_names(certificate: x509.Certificate) -> Iterable[x509.GeneralNam
         return ()
 
 
-def _ensure_admin(pki: Pki, server_url: str, now: clock.Clock) -> None:
+def _ensure_admin(pki: Pki, server_url: str, further: Sequence[str], now: clock.Clock) -> None:
     pair = _admin_pair(pki, now)
     if pair is None:
         pair = issue_client(pki, ADMIN, (MASTERS,), now=now)
-    text = kubeconfig(server_url, pki.ca_pem, *pair).encode()
+    text = kubeconfig(server_url, pki.ca_pem, *pair, further=further).encode()
     path = pki.admin_kubeconfig
     if not path.exists() or path.read_bytes() != text:
         write(path, text)

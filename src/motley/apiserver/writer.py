@@ -278,9 +278,10 @@ class Writer:
         """Commit, and say in the API's words when the disk is full."""
         try:
             done = await self.store.commit(ops)
-        except Full:
-            raise status.ServiceUnavailable(
-                "the store has no space left: nothing was changed", retry_after_s=5
+        except Full as error:
+            # No Retry-After: kubectl would try again for a minute before it shows the reason.
+            raise status.InsufficientStorage(
+                f"the store has no space left and nothing was changed: {error}"
             ) from None
         except TooLarge as error:
             raise status.TooLarge(str(error)) from None

@@ -96,6 +96,10 @@ class Conditions:
             found["lastTransitionTime"] = self._stamp
         found |= {"status": status, "reason": reason, "message": message}
 
+    def drop(self, type_: str) -> None:
+        """Say nothing of it any more."""
+        self._list = [c for c in self._list if c.get("type") != type_]
+
     def is_true(self, type_: str) -> bool:
         """Is the condition there, and True?"""
         return any(c.get("type") == type_ and c.get("status") == "True" for c in self._list)

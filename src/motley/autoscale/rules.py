@@ -64,7 +64,8 @@ class History:
 
     def recommended(self, replicas: int, now: float, keep_s: float) -> "History":
         """With one more recommendation, without those nobody asks for any longer."""
-        kept = tuple(r for r in self.recommendations if r[0] >= now - keep_s)
+        # Those of the future were made before the clock was put back: nobody would forget them.
+        kept = tuple(r for r in self.recommendations if now - keep_s <= r[0] <= now)
         return replace(self, recommendations=(*kept, (now, replicas)))
 
     def scaled(self, before: int, after: int, now: float, keep_s: float) -> "History":

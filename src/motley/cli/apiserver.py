@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from motley.cli import etcd_options, guard_options
+from motley.cli import etcd_options, guard_options, history_options
 from motley.cli.guard_options import Guard
+from motley.cli.history_options import HistoryOptions
 from motley.lib import journal, tasks
 from motley.store.etcd.config import Config as EtcdConfig
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     "--advertise-address",
     default="",
     help="Address of the `kubernetes` Service's endpoint; by default --bind.",
+)
+@click.option(
+    "--servers",
+    default="",
+    metavar="URLS",
+    help="Every API server of the cluster, with commas: what admin.kubeconfig leads to.",
 )
 @click.option(
     "--store",
@@ -71,6 +78,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Ask node agents this often what pods use, and serve it as metrics.k8s.io; 0: never.",
 )
+@history_options.options
 @click.option(
     "--compat",
     type=click.Choice(["minik8s"]),
@@ -88,6 +96,7 @@ def command(
     bind: str,
     port: int,
     advertise_address: str,
+    servers: str,
     store: str | None,
     etcd: EtcdConfig | None,
     service_cluster_ip_range: str,
@@ -98,6 +107,7 @@ def command(
     runtime_config: str,
     guard: Guard,
     metrics_every_s: float,
+    kept: HistoryOptions,
     compat: str | None,
     log_level: str,
 ) -> None:
@@ -117,6 +127,7 @@ def command(
         bind=bind,
         port=port,
         advertise_address=advertise_address,
+        servers=tuple(filter(None, servers.split(","))),
         store=store or ("etcd" if etcd else "sqlite"),
         etcd=etcd,
         service_cidr=service_cluster_ip_range,
@@ -139,15 +150,16 @@ def command(
         runtime_config=runtime_config,
     )
     try:
-        tasks.run(server.run(config, extensions=_extensions(metrics_every_s)))
+        tasks.run(server.run(config, extensions=_extensions(data_dir, metrics_every_s, kept)))
     except* (OSError, ValueError, StoreError) as group:
         raise click.ClickException(str(group.exceptions[0])) from None
 
 
-def _extensions(metrics_every_s: float) -> "Sequence[Factory]":
+def _extensions(data_dir: Path, every_s: float, kept: HistoryOptions) -> "Sequence[Factory]":
     """What this server serves beside the API's own groups."""
-    if not metrics_every_s:
+    if not every_s:
         return []
-    from motley.metrics.resource_api import ResourceMetrics
+    from motley.metrics import serving
 
-    return [lambda core: ResourceMetrics(core, metrics_every_s)]
+    path = data_dir / "history.ring" if kept.series else None
+    return serving.extensions(every_s, path, kept.series, kept.remote)

@@ -1,5 +1,6 @@
 """`motley certs`: what certificates there are, new ones, and a new authority."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -8,10 +9,12 @@ import click
 
 from motley.cli import printers, store_options
 from motley.lib import clock
+from motley.ops import config as configs
 
 if TYPE_CHECKING:
     from motley.apiserver.rotation import Listed
     from motley.ops.authority import Authority
+    from motley.ops.config import Config
 
 T = TypeVar("T")
 
@@ -25,6 +28,20 @@ def _open(root: Path, data_dir: Path | None) -> "Authority":
     from motley.ops.authority import Authority
 
     return _do(lambda: Authority(root, data_dir))
+
+
+def _joined(root: Path, data_dir: Path | None) -> "Config | None":
+    """The machine, when it has joined a cluster elsewhere."""
+    config = _do(lambda: configs.load(root)) if data_dir is None else None
+    return config if config is not None and config.is_joined else None
+
+
+def _listed(root: Path, data_dir: Path | None) -> "list[Listed]":
+    if (joined := _joined(root, data_dir)) is not None:
+        from motley.ops import joinedcertificates
+
+        return joinedcertificates.listed(joined)
+    return _open(root, data_dir).listed()
 
 
 def _do(work: Callable[[], T]) -> T:
@@ -43,7 +60,7 @@ def _do(work: Callable[[], T]) -> T:
 @click.option("-o", "--output", type=click.Choice(printers.FORMATS), default="table")
 def list_command(root: Path, data_dir: Path | None, output: str) -> None:
     """List certificates and when they end."""
-    found = _open(root, data_dir).listed()
+    found = _listed(root, data_dir)
     now = clock.SYSTEM.now()
     if output in ("json", "yaml"):
         click.echo(printers.document([_document(one, now) for one in found], output))
@@ -82,8 +99,16 @@ def renew_command(root: Path, data_dir: Path | None, names: tuple[str, ...]) -> 
     """Make certificates again, for another year: those named, or all but the authorities'.
 
     The API server takes its own over within seconds; the others count when their component starts
-    again (`motley up --restart`).
+    again (`motley up --restart`). A machine that has joined asks the cluster for them.
     """
+    if (joined := _joined(root, data_dir)) is not None:
+        from motley.ops import joinedcertificates
+
+        machine = joined
+        for name in _do(lambda: asyncio.run(joinedcertificates.renew(machine, names))):
+            click.echo(f"{name} renewed")
+        click.echo("Components use theirs after: motley join --restart")
+        return
     authority = _open(root, data_dir)
     for name in _do(lambda: authority.renew(names)):
         click.echo(f"{name} renewed")

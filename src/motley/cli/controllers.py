@@ -6,7 +6,12 @@ from typing import Any
 
 import click
 
-from motley.cli import autoscaling_options, heterogeneity_options, node_options
+from motley.cli import (
+    autoscaling_options,
+    heterogeneity_options,
+    node_options,
+    rebalance_options,
+)
 from motley.client import kubeconfig
 from motley.client.lease import LostLeadership
 from motley.client.rest import Client
@@ -66,6 +71,7 @@ log = journal.get(__name__)
 @node_options.options
 @autoscaling_options.options
 @heterogeneity_options.options
+@rebalance_options.options
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -104,6 +110,7 @@ def command(
             **node_options.chosen(others),
             autoscaling=autoscaling_options.settings(others),
             **heterogeneity_options.chosen(others),
+            **rebalance_options.chosen(others),
             leader_elect=leader_elect,
             controllers=tuple(name.strip() for name in chosen.split(",")),
         )

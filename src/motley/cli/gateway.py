@@ -55,10 +55,7 @@ def worker_user() -> str:
 @click.option("--http-port", type=click.IntRange(1, 65535), default=10280, show_default=True)
 @click.option("--https-port", type=click.IntRange(1, 65535), default=10281, show_default=True)
 @click.option("--host-ports", is_flag=True, help="Also listen at ports 80 and 443 of the machine.")
-@click.option("--service-cidr", default="10.96.0.0/16", show_default=True)
-@click.option("--cluster-cidr", default="10.244.0.0/16", show_default=True)
 @click.option("--cluster-domain", default="cluster.local", show_default=True)
-@click.option("--bridge", default="motley0", show_default=True, help="Bridge of the pods.")
 @click.option(
     "--hosts-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -94,10 +91,7 @@ def command(
     http_port: int,
     https_port: int,
     host_ports: bool,
-    service_cidr: str,
-    cluster_cidr: str,
     cluster_domain: str,
-    bridge: str,
     hosts_file: Path | None,
     workers: int,
     no_leader_elect: bool,
@@ -125,10 +119,7 @@ def command(
         http_port=http_port,
         https_port=https_port,
         host_ports=host_ports,
-        service_cidr=service_cidr,
-        cluster_cidr=cluster_cidr,
         cluster_domain=cluster_domain.strip("."),
-        bridge=bridge,
         hosts_file=hosts_file,
         workers=workers,
         user=worker_user(),

@@ -43,6 +43,12 @@ def _runtime(function: F) -> F:
     return option(cluster.root_option(function))
 
 
+def _emulated(root: Path, endpoint: str | None) -> str:
+    """What a node emulates whose runtime it is; such a runtime takes images of that alone."""
+    found = cluster.find(root) if endpoint is None else None
+    return found.emulates if found is not None else ""
+
+
 def _socket(root: Path, endpoint: str | None) -> Path:
     """The runtime's socket, or an error that says what to do."""
     if endpoint is not None:
@@ -137,7 +143,8 @@ def build(
             settings=settings,
             with_dependencies=not no_dependencies,
         )
-        digest = _build(order, _architectures(arch), output, socket, cache or _cache(root))
+        target = _architectures(arch or _emulated(root, endpoint))
+        digest = _build(order, target, output, socket, cache or _cache(root))
     except Failure as failure:
         raise printers.fail(failure.message, failure.advice) from None
     except ValueError as error:
@@ -199,22 +206,24 @@ def import_(files: tuple[Path, ...], root: Path, endpoint: str | None) -> None:
     socket = _socket(root, endpoint)
     try:
         for file in files:
-            for name in _import(socket, file):
+            for name in _import(socket, file, _emulated(root, endpoint)):
                 click.echo(name)
     except Failure as failure:
         raise printers.fail(failure.message, failure.advice) from None
 
 
-def _import(socket: Path, file: Path) -> list[str]:
+def _import(socket: Path, file: Path, arch: str = "") -> list[str]:
     """The names it brought, as far as the archive says. Raises Failure."""
     try:
-        images.Imports(socket).add(file)
+        images.Imports(socket, arch).add(file)
     except subprocess.CalledProcessError as error:
         told = str(error.stderr).strip().splitlines()
         raise Failure(
             f"{file} cannot be imported: {told[-1] if told else error}",
             "An OCI archive is wanted: motley image build -o FILE, or docker save",
         ) from None
+    except oci.NotAnArchive as error:
+        raise Failure(str(error), "An archive of motley image build is wanted here") from None
     except FileNotFoundError:
         raise Failure("there is no ctr on this machine", "Install containerd") from None
     return oci.names(file) or [str(file)]

@@ -1,12 +1,13 @@
 """`motley join`: make this machine a node of a cluster that runs elsewhere."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from motley.cli import cluster
+from motley.cli import cluster, minik8s_environment
 from motley.ops.failure import Failure
 from motley.ops.progress import Progress
 
@@ -29,6 +30,11 @@ from motley.ops.progress import Progress
     help="The node's address; unless given, that by which the control plane sees this machine.",
 )
 @click.option("--labels", "node_labels", default=None, help="Labels of the node: k=v,….")
+@click.option(
+    "--compat",
+    type=click.Choice(["minik8s"]),
+    help="Read $API_SERVER, $PORT and $NODE_CONFIG where options say nothing.",
+)
 @click.option("--port-base", type=click.IntRange(1024, 65000), default=None)
 @click.option("--bridge", default=None, help="Name of the pod network's bridge.")
 @click.option("--table", default=None, help="Name of the nftables table of Services.")
@@ -46,6 +52,7 @@ def command(
     root: Path,
     token: str,
     ca_hashes: tuple[str, ...],
+    compat: str | None,
     restart: bool,
     dry_run: bool,
     **options: Any,
@@ -61,6 +68,8 @@ def command(
     asked: joining.Invitation | None = None
     found: joining.Discovered | None = None
     try:
+        if compat:
+            server = minik8s_environment.for_join(server, options, os.environ)
         if options["node_labels"]:
             joining.check_labels(options["node_labels"])
         before = cluster.find(root)

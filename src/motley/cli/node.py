@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from motley.cli import identity_options
+from motley.cli import emulation_options, identity_options
 from motley.cli.eviction_options import eviction_options, image_limits, policy
 from motley.cli.pod_options import chosen, pod_options
 from motley.lib import journal, tasks
@@ -59,12 +59,6 @@ def _own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
-
-
-def _measured() -> dict[str, str]:
-    from motley.node import speedtest
-
-    return {speedtest.ANNOTATION: f"{speedtest.measure():.3f}"}
 
 
 @click.command("node")
@@ -163,6 +157,7 @@ def _measured() -> dict[str, str]:
     default="info",
     show_default=True,
 )
+@emulation_options.options
 @pod_options
 @eviction_options
 def command(
@@ -191,7 +186,6 @@ def command(
     reserved_cpus: str,
     cgroup_root: str,
     node_labels: dict[str, str],
-    measure_speed: bool,
     taints: tuple[dict[str, str], ...],
     health_port: int,
     log_level: str,
@@ -220,7 +214,8 @@ def command(
         identities = identity_options.Identities(kubeconfig, eviction)
         address = str(ipaddress.ip_address(node_ip or _own_address()))
         servers = tuple(str(ipaddress.ip_address(s)) for s in cluster_dns.split(",") if s)
-    except ValueError as error:
+        containers = emulation_options.runtime(runtime_endpoint, root.absolute(), eviction)
+    except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     tls = None
     if client_ca and tls_cert and tls_key:
@@ -239,7 +234,8 @@ def command(
         max_pods=max_pods,
         system_reserved=system_reserved,
         node_labels=node_labels,
-        node_annotations=_measured() if measure_speed else {},
+        node_annotations=emulation_options.annotations(eviction),
+        architecture=eviction["architecture"],
         register_taints=taints,
         port=port,
         static_pods=pod_manifest_path.absolute() if pod_manifest_path else None,
@@ -291,7 +287,7 @@ def command(
                 refusals.append(str(error))
 
     async def main() -> None:
-        runtime = Runtime(runtime_endpoint)
+        runtime = containers()
         try:
             async with asyncio.TaskGroup() as group:
                 # From the first moment: waiting for a certificate is not being dead.

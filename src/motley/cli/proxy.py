@@ -72,6 +72,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Enforce NetworkPolicies for this node's pods.",
 )
 @click.option(
+    "--service-interface",
+    default="",
+    metavar="NAME",
+    help="An interface to hold Services' addresses, such as minik8s-proxy0.  [default: none]",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=10256,
@@ -101,6 +107,7 @@ def command(
     no_dns: bool,
     localhost_nodeports: bool,
     network_policy: bool,
+    service_interface: str,
     health_port: int,
     log_level: str,
     **identity: Any,
@@ -129,6 +136,9 @@ def command(
         raise click.UsageError(str(error)) from error
     if not table.isidentifier():
         raise click.BadParameter(f"{table!r} is not a table name", param_hint="--table")
+    if not len(service_interface) < 16 or "/" in service_interface:  # IFNAMSIZ
+        text = f"{service_interface!r} is not an interface name"
+        raise click.BadParameter(text, param_hint="--service-interface")
     options = service.Options(
         node_name=node_name or socket.gethostname(),
         table=table,
@@ -142,6 +152,7 @@ def command(
         dns_upstreams=upstreams,
         localhost_node_ports=localhost_nodeports,
         network_policy=network_policy,
+        service_interface=service_interface,
         health_port=health_port,
     )
     routes = podroutes.Options(

@@ -46,6 +46,11 @@ def _table(seen: Overview, *, wide: bool) -> str:
         row.append(printers.size(one.rss_bytes))
         rows.append(row + ([one.reason or "-", one.log] if wide else []))
     lines = [printers.table(header, rows), ""]
+    for one in seen.components:
+        if one.last_lines:
+            lines.append(f"{one.name} keeps failing ({one.last_end or one.reason}). Its log ends:")
+            lines += [f"  {line}" for line in one.last_lines]
+            lines += [f"All of it: {one.log}", ""]
     if seen.supervisor.state != "running":
         lines.append("The supervisor does not run: nothing is restarted. Repair: motley up")
     elif seen.unsupervised:

@@ -2,7 +2,7 @@
 
 A core of a slow node does less. With `--normalized` CPU is counted in cores of speed 1: use times
 the node's `hice.kj`, or its estimated speed where nobody has set that label. So the figures of
-unlike machines can be compared and added up.
+unlike machines can be compared and added up. `--history` shows how it came to be.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import click
 from motley.api import quantity, status
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
-from motley.cli import printers
+from motley.cli import printers, top_history
 from motley.client import kubeconfig
 from motley.client.rest import Client
 
@@ -48,6 +48,14 @@ def _options(function: F) -> F:
         click.option("-l", "--selector", default="", help="Only what has these labels."),
         click.option("--sort-by", type=click.Choice(["name", "cpu", "memory"]), default="name"),
         click.option("--normalized", is_flag=True, help="Count CPU in cores of speed 1."),
+        click.option(
+            "--history",
+            "back",
+            is_flag=False,
+            flag_value="1h",
+            metavar="[TIME]",
+            help="Show the past instead, 1h or as far back as said (up to 7d).",
+        ),
     ):
         function = option(function)
     return function
@@ -60,8 +68,18 @@ def command() -> None:
 
 @command.command("nodes")
 @_options
-def nodes(normalized: bool, sort_by: str, selector: str, form: str, config: Path | None) -> None:
+def nodes(
+    normalized: bool,
+    sort_by: str,
+    selector: str,
+    form: str,
+    config: Path | None,
+    back: str | None,
+) -> None:
     """Use of nodes, with the share of what is allocatable."""
+    if back:
+        _past(config, "nodes", "", back, form, normalized, sort_by, selector)
+        return
 
     async def read(client: Client) -> tuple[list[Node], list[Document]]:
         listed = await client.list(Node, label_selector=selector)
@@ -89,9 +107,13 @@ def pods(
     selector: str,
     form: str,
     config: Path | None,
+    back: str | None,
 ) -> None:
     """Use of pods, each on its node."""
     where = "" if all_namespaces else namespace
+    if back:
+        _past(config, "pods", where, back, form, normalized, sort_by, selector)
+        return
 
     async def read(client: Client) -> tuple[list[Pod], list[Node], list[Document]]:
         listed = await client.list(Pod, namespace=where, label_selector=selector)
@@ -112,6 +134,73 @@ def pods(
         factor = speeds.get(pod.spec.node_name, 1.0) if normalized else 1.0
         rows.append(pod_row(pod, used, factor, all_namespaces))
     _print(_sorted(rows, sort_by), form, normalized)
+
+
+@command.command("workloads")
+@_options
+@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-A", "--all-namespaces", is_flag=True)
+@click.option(
+    "--forecast",
+    "horizon",
+    metavar="TIME",
+    help="Also say how much CPU is expected within this time, and how wrong that has been.",
+)
+def workloads(
+    namespace: str,
+    all_namespaces: bool,
+    normalized: bool,
+    sort_by: str,
+    selector: str,
+    form: str,
+    config: Path | None,
+    back: str | None,
+    horizon: str | None,
+) -> None:
+    """The past hour (or --history TIME) of Deployments and other workloads."""
+    where = "" if all_namespaces else namespace
+    _past(config, "workloads", where, back or "1h", form, normalized, sort_by, selector, horizon)
+
+
+def _past(
+    config: Path | None,
+    resource: str,
+    namespace: str,
+    back: str,
+    form: str,
+    normalized: bool,
+    sort_by: str,
+    selector: str,
+    horizon: str | None = None,
+) -> None:
+    if selector:
+        raise click.UsageError("the past is kept without labels: -l does not go with it")
+
+    async def read(client: Client) -> list[Document]:
+        found = await top_history.read(client, resource, namespace, back)
+        is_shared = resource != "nodes" and not namespace
+        rows = [top_history.row(item, normalized, is_shared) for item in found]
+        if horizon is not None:
+            # As autoscalers do: a week in steps of five minutes, or else the last hour.
+            long = await top_history.read(client, resource, namespace, "7d", "5m")
+            short = await top_history.read(client, resource, namespace, "1h", "30s")
+            for row, week, hour in zip(rows, long, short, strict=True):
+                made = top_history.forecast(week, horizon)
+                row["forecast"] = top_history.forecast(hour, horizon) if "problem" in made else made
+        return rows
+
+    try:
+        rows = _with_client(config, read)
+    except ValueError as error:
+        raise printers.fail(str(error)) from None
+    if sort_by != "name":
+        rows.sort(key=lambda row: -max((v for v in row[sort_by] if v is not None), default=0.0))
+    if form in ("json", "yaml"):
+        click.echo(printers.document(rows, form))
+    elif not rows:
+        click.echo("No resources found", err=True)
+    else:
+        click.echo(top_history.text(rows, horizon is not None))
 
 
 # -- pure -----------------------------------------------------------------------------------

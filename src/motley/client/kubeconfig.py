@@ -2,6 +2,8 @@
 
 The file's format is kubectl's, so one file serves kubectl, the official clients and Motley; as
 with kubectl several files named in `$KUBECONFIG` are one, in which the first to say something wins.
+A cluster with several API servers names the first as its `server`, as everybody understands it, and
+the others in an extension that kubectl passes over and keeps.
 Invariant: a `Config` holds everything inline (bytes, not paths), except a token file, which is
 re-read because whoever rotates it only replaces the file.
 """
@@ -22,6 +24,8 @@ import yaml
 from motley.client import execplugin
 from motley.client.execplugin import Exec
 
+# The cluster's extension that names its further API servers.
+SERVERS = "motley.io/servers"
 # Where Kubernetes mounts a pod's own credentials.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -71,6 +75,12 @@ class Config:
     tls_server_name: str | None = None
     proxy_url: str | None = None
     namespace: str = "default"
+    further: tuple[str, ...] = ()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Every API server of the cluster; any of them will do."""
+        return (self.server, *self.further)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context for `server`, or None when it is plain HTTP."""
@@ -116,6 +126,17 @@ def load(path: str | Path | None = None, context: str | None = None) -> Config:
     return _select(document, os.pathsep.join(map(str, paths)), context)
 
 
+def parse(text: str) -> Config:
+    """A kubeconfig that is not a file; it names none. Raises ConfigError."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"kubeconfig: not YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise ConfigError("kubeconfig: not a mapping")
+    return _select(document, "published", None)
+
+
 def render(config: Config, *, user: str, cluster: str = "motley") -> str:
     """A kubeconfig file (YAML) with everything inline: what `load` reads back.
 
@@ -128,6 +149,9 @@ def render(config: Config, *, user: str, cluster: str = "motley") -> str:
         server["insecure-skip-tls-verify"] = True
     server |= {"tls-server-name": config.tls_server_name} if config.tls_server_name else {}
     server |= {"proxy-url": config.proxy_url} if config.proxy_url else {}
+    if config.further:
+        named = {"name": SERVERS, "extension": {"servers": list(config.further)}}
+        server["extensions"] = [named]
     who: dict[str, Any] = {"token": config.token} if config.token else {}
     if config.client_cert and config.client_key:
         who["client-certificate-data"] = base64.b64encode(config.client_cert).decode()
@@ -249,7 +273,24 @@ def _select(document: dict[str, Any], where: str, wanted: str | None) -> Config:
         tls_server_name=cluster.get("tls-server-name"),
         proxy_url=cluster.get("proxy-url") or None,
         namespace=context.get("namespace") or "default",
+        further=_further(cluster, str(server), where),
     )
+
+
+def _further(cluster: dict[str, Any], first: str, where: str) -> tuple[str, ...]:
+    """The API servers beside the first."""
+    for entry in cluster.get("extensions") or ():
+        if not isinstance(entry, dict) or entry.get("name") != SERVERS:
+            continue
+        listed = (entry.get("extension") or {}).get("servers") or []
+        if not isinstance(listed, list) or not all(isinstance(url, str) for url in listed):
+            raise ConfigError(f"kubeconfig {where}: {SERVERS} is not a list of addresses")
+        scheme = first.partition("://")[0]
+        for url in listed:
+            if url.partition("://")[0] != scheme:
+                raise ConfigError(f"kubeconfig {where}: {SERVERS}: {url} is not {scheme}")
+        return tuple(url.rstrip("/") for url in listed)
+    return ()
 
 
 def _exec(entry: Any, cluster: dict[str, Any], where: str) -> Exec | None:

@@ -212,10 +212,20 @@ class Client:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Any call: JSON answers are decoded, others come back as text."""
+        """Any call: JSON answers are decoded, others come back as text.
+
+        A body that is no JSON comes as `msgspec.Raw`.
+        """
         data = await self._call(
-            method, path, body=body, params=params, content_type=content_type, accept=accept
+            method,
+            path,
+            body=body,
+            params=params,
+            content_type=content_type,
+            accept=accept,
+            headers=headers,
         )
         try:
             return _json(data)
@@ -239,21 +249,40 @@ class Client:
         With `initial_events` all objects come first, as ADDED, then a bookmark that
         `ends_initial_events`: a list without the server holding it in memory as a whole.
         """
-        lasts_s = self._rng.randint(_WATCH_MIN_S, _WATCH_MAX_S)
         params = _selection(label_selector, field_selector)
-        params |= {
-            "watch": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(lasts_s),
-        }
+        params["resourceVersion"] = resource_version
         if initial_events:
             params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if bookmarks:
             params["allowWatchBookmarks"] = "true"
-        stream = self._transport.lines(resource_path(cls, namespace), params, lasts_s + 30.0)
-        async with aclosing(stream) as lines:
+        async with aclosing(self._watch(resource_path(cls, namespace), params)) as lines:
             async for line in lines:
                 yield _watch_event(cls, line)
+
+    async def watch_documents(
+        self,
+        cls: type[Object],
+        *,
+        namespace: str = "",
+        resource_version: str,
+        label_selector: str = "",
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """As `watch`, but whole objects, for those who pass them on: the event's type, and it."""
+        params = {
+            **_selection(label_selector, ""),
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+        }
+        async with aclosing(self._watch(resource_path(cls, namespace), params)) as lines:
+            async for line in lines:
+                _watch_event(Object, line)  # an error of the server's is raised
+                event = _json(line)
+                yield event["type"], event["object"]
+
+    def _watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        lasts_s = self._rng.randint(_WATCH_MIN_S, _WATCH_MAX_S)
+        asked = {**params, "watch": "true", "timeoutSeconds": str(lasts_s)}
+        return self._transport.lines(path, asked, lasts_s + 30.0)
 
 
 def delete_options(

@@ -1,7 +1,8 @@
-"""HTTP to one API server: connections, credentials, retries, errors. Bytes in, bytes out.
+"""HTTP to a cluster's API servers: connections, credentials, retries, errors. Bytes in, bytes out.
 
 A server that says "later" (429, 5xx with Retry-After) or cannot be reached is asked again a few
-times, with jitter; so is one that fails to answer a question (GET).
+times, with jitter; so is one that fails to answer a question (GET). Where the cluster has several
+servers, requests go round them, and what one could not answer the next is asked at once.
 A credential the server refuses is fetched anew, once: it may have been rotated.
 Invariant: a request that may have reached the server is repeated only when repeating it cannot do
 harm (GET).
@@ -21,6 +22,7 @@ import msgspec
 from multidict import CIMultiDict
 
 from motley.api import status
+from motley.client.endpoints import Endpoints
 from motley.client.execplugin import Credential, Plugin, PluginError
 from motley.client.kubeconfig import Config
 from motley.lib import journal
@@ -31,6 +33,8 @@ log = journal.get(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
+_CONNECT_ELSEWHERE_S = 2.0  # a machine that is gone refuses nothing: where there are others, go on
+_SILENT_S = 3.0  # a request given up after this long tells against the server
 _ATTEMPTS = 5
 _RETRY_AFTER_CAP_S = 30.0
 _IN_FLIGHT = 64  # requests at once; watches are not counted, they last
@@ -54,6 +58,7 @@ class Transport:
         self._token_read = float("-inf")
         self._plugin = Plugin(config.exec, clock) if config.exec else None
         self._credential: Credential | None = None
+        self._endpoints = Endpoints(config.servers, clock, rng)
 
     def open(self) -> None:
         """Make the session; raises ConfigError when its certificates are not usable."""
@@ -91,6 +96,7 @@ class Transport:
         """
         self._left.append(self._session)
         self._http, self._config = self._connect(config), config
+        self._endpoints.replace(config.servers)
 
     async def call(
         self,
@@ -101,18 +107,21 @@ class Transport:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
         """The answer's bytes; raises the ApiError the server answered with."""
         data = None if body is None else msgspec.json.encode(body)
-        kinds = {"Accept": accept}
+        kinds = {"Accept": accept, **(headers or {})}
         if data is not None:
             kinds["Content-Type"] = content_type
         backoff = Backoff(base_s=0.1, cap_s=5.0, rng=self._rng)
         may_refresh = True
+        server = ""
         while True:
+            server = self._endpoints.choose(avoid=server)
             try:
-                return await self._once(method, path, data, params, kinds, timeout_s)
+                return await self._once(server, method, path, data, params, kinds, timeout_s)
             except status.ApiError as error:
                 if isinstance(error, status.Unauthorized) and may_refresh and self._refresh():
                     may_refresh = False
@@ -121,7 +130,8 @@ class Transport:
                 if wait_s is None:
                     raise
                 log.debug("request retried", method=method, path=path, error=error.message)
-                await self._clock.sleep(wait_s)
+                if error.code == 429 or not self._endpoints.has_other:
+                    await self._clock.sleep(wait_s)
 
     async def lines(
         self, path: str, params: Mapping[str, str], silence_s: float
@@ -131,28 +141,32 @@ class Transport:
         Raises ServiceUnavailable when the connection breaks.
         """
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=silence_s
+            total=None, sock_connect=self._connect_s, sock_read=silence_s
         )
         await self._renew_credential()
         headers = self._headers()
+        server = self._endpoints.choose()
         try:
             async with self._session.request(
                 "GET",
-                self._config.server + path,
+                server + path,
                 params=params,
                 headers=headers,
                 timeout=timeout,
                 server_hostname=self._config.tls_server_name,
             ) as response:
+                self._endpoints.answered(server)
                 if response.status != 200:
                     raise _error(response, await response.read())
                 async for line in _lines(response.content):
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._endpoints.failed(server)
             raise status.ServiceUnavailable(f"watch {path}: {_reason(error)}") from error
 
     async def _once(
         self,
+        server: str,
         method: str,
         path: str,
         data: bytes | None,
@@ -163,12 +177,13 @@ class Transport:
         await self._renew_credential()
         headers = self._headers()
         headers.update(kinds)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_s)
         async with self._slots:
+            begun = self._clock.monotonic()
             try:
                 async with self._session.request(
                     method,
-                    self._config.server + path,
+                    server + path,
                     params=params,
                     data=data,
                     headers=headers,
@@ -176,13 +191,24 @@ class Transport:
                     server_hostname=self._config.tls_server_name,
                 ) as response:
                     answer = await response.read()
+                    self._endpoints.answered(server)
                     if response.status >= 400:
                         raise _error(response, answer)
                     return answer
             except aiohttp.ClientConnectorError as error:
-                raise _Unreached(f"{self._config.server}: {_reason(error)}") from error
+                self._endpoints.failed(server)
+                raise _Unreached(f"{server}: {_reason(error)}") from error
+            except asyncio.CancelledError:
+                if self._clock.monotonic() - begun >= _SILENT_S:
+                    self._endpoints.failed(server)  # whoever asked could not wait any longer
+                raise
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._endpoints.failed(server)
                 raise _Interrupted(f"{method} {path}: {_reason(error)}") from error
+
+    @property
+    def _connect_s(self) -> float:
+        return _CONNECT_TIMEOUT_S if len(self._endpoints) == 1 else _CONNECT_ELSEWHERE_S
 
     @property
     def _session(self) -> aiohttp.ClientSession:

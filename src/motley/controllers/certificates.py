@@ -23,7 +23,7 @@ LEGACY = "kubernetes.io/legacy-unknown"
 PROXY = "system:kube-proxy"
 
 _NODE_PREFIX, _NODES = "system:node:", "system:nodes"
-_BACKDATE = dt.timedelta(minutes=5)  # for machines whose clocks are behind
+_BACKDATE = dt.timedelta(hours=6)  # for machines whose clocks are behind, or will be put back
 _KEY_USAGES = {
     "digital signature": "digital_signature",
     "signing": "digital_signature",

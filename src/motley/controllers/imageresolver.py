@@ -67,6 +67,7 @@ class ImageResolverController:
         self._due: dict[str, float] = {}
         self._resolver: Resolver | None = None
         self._is_mixed = False
+        self._platforms: dict[Key, tuple[str, str]] = {}  # of every node
         self._pods = context.informers.of(Pod)
         self._nodes = context.informers.of(Node)
         # Not one of the shared: a server of another make need not know the kind.
@@ -83,12 +84,14 @@ class ImageResolverController:
             self._consider(pending_images(change.new))
 
     def _node_changed(self, change: Change[Node]) -> None:
-        def platform(node: Node | None) -> tuple[str, str] | None:
-            return platform_of(node) if node is not None else None
-
-        if platform(change.old) == platform(change.new):
+        platform = platform_of(change.new) if change.new is not None else None
+        if self._platforms.get(change.key) == platform:
             return
-        was_mixed, self._is_mixed = self._is_mixed, is_mixed(self._nodes.items())
+        if platform is None:
+            del self._platforms[change.key]
+        else:
+            self._platforms[change.key] = platform
+        was_mixed, self._is_mixed = self._is_mixed, is_mixed(self._platforms.values())
         if self._is_active and not was_mixed:
             self._consider_all()
 
@@ -107,9 +110,9 @@ class ImageResolverController:
                 self.queue.add(image)
 
     def _wants(self, image: str) -> bool:
-        now = self._clock.now()
-        if self._due.get(image, 0.0) > now:
+        if self._due.get(image, 0.0) > self._clock.monotonic():
             return False
+        now = self._clock.now()
         said = self._said(image)
         if any(one.source in ("", BY_HAND) for one in said):
             return False
@@ -171,7 +174,7 @@ class ImageResolverController:
             return None
         fresh = Backoff(base_s=RETRY_S, cap_s=RETRY_MAX_S, rng=self._rng)
         after_s = self._pauses.setdefault(key, fresh).next()
-        self._due[key] = self._clock.now() + after_s - _EARLY_S
+        self._due[key] = self._clock.monotonic() + after_s - _EARLY_S
         log.info("image not resolved", image=key, why=answer.problem, again_in_s=round(after_s))
         return Requeue(after_s)
 
@@ -240,9 +243,9 @@ def platform_of(node: Node) -> tuple[str, str]:
     )
 
 
-def is_mixed(nodes: Iterable[Node]) -> bool:
+def is_mixed(platforms: Iterable[tuple[str, str]]) -> bool:
     """Are there nodes of unlike platforms?"""
-    return len({platform_of(node) for node in nodes}) > 1
+    return len(set(platforms)) > 1
 
 
 def is_older(one: MappedImage, moment: float) -> bool:

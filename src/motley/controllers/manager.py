@@ -112,6 +112,10 @@ class Manager:
         if callable(getattr(controller, "run", None)):
             self._services.append(controller)  # type: ignore[arg-type]
 
+    def serve(self, service: Service) -> None:
+        """Run something else beside the workers, that controllers rely on."""
+        self._services.append(service)
+
     def add_all(self, factories: Iterable[Callable[[Context], Controller]]) -> None:
         """Add several."""
         for factory in factories:

@@ -21,6 +21,7 @@ from motley.api import quantity, status
 from motley.api.views.base import Key
 from motley.api.views.core import Node, Service
 from motley.api.views.pod import Pod
+from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
@@ -100,6 +101,7 @@ class NodeSpeedController:
         self._pods = context.informers.of(Pod)
         self._nodes = context.informers.of(Node)
         self._services = context.informers.of(Service)
+        self._nodes.add_handler(self._node_changed)
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -107,6 +109,15 @@ class NodeSpeedController:
             await self._clock.sleep(self._every_s)
             if len(self._nodes.items()) > 1:
                 await self._measure(self._estimator)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        node, old = change.new, change.old
+        if node is not None and MEASURED in node.metadata.annotations:
+            # One more that has measured may complete the scale of all.
+            is_first = old is None or MEASURED not in old.metadata.annotations
+            every = [n.metadata.name for n in self._nodes.items()] if is_first else []
+            for name in {node.metadata.name, *every}:
+                self.queue.add(name)
 
     async def _measure(self, estimator: Estimator) -> None:
         try:
@@ -140,15 +151,18 @@ class NodeSpeedController:
     async def reconcile(self, key: str) -> Requeue | None:
         """Write what is estimated of one node, if it says something new."""
         node, estimate = self._nodes.get(Key("", key)), self._estimates.get(key)
-        if node is None or estimate is None:
+        if node is None:
             return None
-        body = changes(node, estimate, self._auto_label)
+        if estimate is None:
+            body = first_label(node, self._nodes.items(), self._auto_label)
+        else:
+            body = changes(node, estimate, self._auto_label)
         if body:
             try:
                 await self._client.patch(Node, key, "", {"metadata": body})
             except status.NotFound:
                 return None
-            log.info("node speed", node=key, speed=round(estimate.speed, 3), **body)
+            log.info("node speed", node=key, **body)
         return None
 
 
@@ -244,6 +258,12 @@ def speed(text: str | None) -> float | None:
     return value if 0 < value < math.inf else None
 
 
+def known(node: Node) -> float:
+    """What a person says of a node, else what was estimated, else 1."""
+    said = speed(node.metadata.labels.get(LABEL))
+    return said or speed(node.metadata.annotations.get(SPEED)) or 1.0
+
+
 def text(value: float) -> str:
     """Three digits that matter, as labels write speeds."""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
@@ -285,6 +305,18 @@ def changes(node: Node, estimate: Estimate, auto_label: str) -> dict[str, dict[s
         body["labels"] = {LABEL: wanted[SPEED]}
         body["annotations"] = {**wanted, LABELLED: wanted[SPEED]}
     return body
+
+
+def first_label(node: Node, nodes: Iterable[Node], auto_label: str) -> dict[str, dict[str, str]]:
+    """Before there is a load to learn from, a node is as fast as its agent has measured; where all
+    agents have, for a node without a label counts as speed 1, and people set no scale."""
+    found = [(speed(n.metadata.annotations.get(MEASURED)), set_by_hand(n)) for n in nodes]
+    has_scale = all(measured and not by_hand for measured, by_hand in found)
+    measured = speed(node.metadata.annotations.get(MEASURED))
+    if measured is None or LABEL in node.metadata.labels or auto_label == NEVER or not has_scale:
+        return {}
+    value = text(measured)
+    return {"labels": {LABEL: value}, "annotations": {LABELLED: value}}
 
 
 def _is_set_by_hand(node: Node) -> bool:

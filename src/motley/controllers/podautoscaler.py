@@ -12,9 +12,11 @@ from motley.api.views.autoscaling import HorizontalPodAutoscaler
 from motley.api.views.base import Key
 from motley.api.views.pod import Pod
 from motley.autoscale import hpa as autoscaling
-from motley.autoscale import proposals, rules
+from motley.autoscale import predicting, proposals, rules
 from motley.autoscale.calculator import MetricError, Pods, Settings
 from motley.autoscale.hpa import ABLE, ACTIVE, Conditions, Decision, Event, Failure, Proposal
+from motley.autoscale.past import ApiPasts, Pasts
+from motley.autoscale.predictor import Ahead, Predictor
 from motley.autoscale.readers import Readers
 from motley.autoscale.rules import History
 from motley.autoscale.scales import Found, Mapper, NoScale, Scales
@@ -38,7 +40,9 @@ class HorizontalPodAutoscalerController:
     name = "horizontalpodautoscaling"
     workers = 5  # kube-controller-manager's --concurrent-horizontal-pod-autoscaler-syncs
 
-    def __init__(self, context: Context, settings: Settings | None = None) -> None:
+    def __init__(
+        self, context: Context, settings: Settings | None = None, pasts: Pasts | None = None
+    ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._settings = settings or Settings()
@@ -47,6 +51,7 @@ class HorizontalPodAutoscalerController:
         mapper = Mapper(context.client, context.clock)
         self._scales = Scales(context.client, mapper)
         self._readers = Readers(context.client, mapper)
+        self._predictor = Predictor(pasts or ApiPasts(context.client), context.clock)
         self._histories: dict[Key, History] = {}
         self._selectors: dict[Key, Selector] = {}
         self._autoscalers = context.informers.of(HorizontalPodAutoscaler)
@@ -59,6 +64,7 @@ class HorizontalPodAutoscalerController:
         if new is None:
             self._histories.pop(change.key, None)
             self._selectors.pop(change.key, None)
+            self._predictor.forget(change.key)
         elif (
             old is None
             or old.metadata.uid != new.metadata.uid
@@ -119,15 +125,35 @@ class HorizontalPodAutoscalerController:
         """What each metric asks for, in their order."""
         chosen = self._chosen(hpa, scale.selector, conditions)
         tolerances = rules.tolerances(hpa, self._settings)
+        expected = await self._expected(hpa, conditions)
         outcomes: list[Proposal | Failure] = []
-        for spec in hpa.spec.metrics:
+        for index, spec in enumerate(hpa.spec.metrics):
             try:
                 reading = await self._readers.read(spec, hpa.metadata.namespace, scale.selector)
                 pods = Pods(chosen, self._settings, self._clock.now())
-                outcomes.append(proposals.propose(spec, reading, scale, pods, tolerances))
+                made = proposals.propose(spec, reading, scale, pods, tolerances)
+                if expected is not None and (coming := expected.forecasts.get(index)):
+                    made = predicting.ahead(
+                        spec, made, coming, chosen, scale.wanted, tolerances, expected.wish
+                    )
+                outcomes.append(made)
             except MetricError as error:
                 outcomes.append(proposals.failed(spec, str(error)))
         return outcomes
+
+    async def _expected(self, hpa: HorizontalPodAutoscaler, conditions: Conditions) -> Ahead | None:
+        """What is to come, where the autoscaler wants that known; a condition tells of it."""
+        try:
+            asked = predicting.wish(hpa)
+        except ValueError as error:
+            conditions.set(predicting.CONDITION, False, "InvalidAnnotation", str(error))
+            return None
+        if asked is None:
+            conditions.drop(predicting.CONDITION)
+            return None
+        found = await self._predictor.look(hpa, asked)
+        conditions.set(predicting.CONDITION, *predicting.told(hpa, found.forecasts, found.problem))
+        return found
 
     def _chosen(self, hpa: HorizontalPodAutoscaler, text: str, conditions: Conditions) -> list[Pod]:
         """The target's pods. Raises _Unselectable when they cannot be told, or are not this

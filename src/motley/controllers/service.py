@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Protocol
 
 from motley.autoscale.calculator import Settings as AutoscalingSettings
+from motley.autoscale.past import Pasts
+from motley.autoscale.rebalance import Settings as RebalanceSettings
+from motley.autoscale.vpa import Settings as VerticalSettings
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.controllers.attributesprotection import VolumeAttributesClassProtectionController
@@ -27,7 +31,7 @@ from motley.controllers.garbagecollector import GarbageCollector
 from motley.controllers.imageresolver import ImageResolverController
 from motley.controllers.job import JobController
 from motley.controllers.localpath import LocalPathProvisioner
-from motley.controllers.manager import Context, Controller, Manager
+from motley.controllers.manager import Context, Controller, Manager, Service
 from motley.controllers.metrics import Meters
 from motley.controllers.namespace import NamespaceController
 from motley.controllers.nodeipam import NodeIPAMController, Ranges
@@ -37,6 +41,7 @@ from motley.controllers.persistentvolume import PersistentVolumeBinder
 from motley.controllers.podautoscaler import HorizontalPodAutoscalerController
 from motley.controllers.podgc import PodGCController
 from motley.controllers.podgroup import PodGroupController
+from motley.controllers.rebalancer import Rebalancer
 from motley.controllers.replicaset import ReplicaSetController
 from motley.controllers.replicationcontroller import ReplicationManager
 from motley.controllers.resourcequota import ResourceQuotaController
@@ -47,10 +52,15 @@ from motley.controllers.statefulset import StatefulSetController
 from motley.controllers.tainteviction import TaintEvictionController
 from motley.controllers.tokencleaner import TokenCleanerController
 from motley.controllers.ttlafterfinished import TTLAfterFinishedController
+from motley.controllers.verticalautoscaler import VerticalPodAutoscalerController
 from motley.controllers.volumeprotection import VolumeProtectionController
 from motley.controllers.zones import Rates
 from motley.lib.clock import SYSTEM, Clock
 from motley.registry.settings import Registries
+
+
+class KeptPasts(Pasts, Service, Protocol):
+    """The past of workloads, kept by somebody who must run for it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,9 @@ class Options:
     delete_lost_nodes_after_s: float = 0.0  # never
     orphan_quarantine_s: float = 40.0
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+    vertical: VerticalSettings = field(default_factory=VerticalSettings)
+    rebalance: RebalanceSettings | None = None  # none: pods are not moved
+    pasts: Callable[[Context], "KeptPasts"] | None = None  # none: asked of history.motley.io
     registries: Registries | None = None
     speed_estimator: Estimator | None = None  # none: speeds are not estimated
     speed_every_s: float = EVERY_S
@@ -104,11 +117,14 @@ def build(
     if options.leader_elect:
         election = LeaderElection(client, "kube-controller-manager", clock=clock)
     manager = Manager(client, clock=clock, election=election, meters=meters)
-    manager.add_all(one for one in _all(options) if options.runs(_name(one)))
+    pasts = options.pasts(manager.context) if options.pasts is not None else None
+    if pasts is not None:
+        manager.serve(pasts)
+    manager.add_all(one for one in _all(options, pasts) if options.runs(_name(one)))
     return manager
 
 
-def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
+def _all(options: Options, pasts: Pasts | None = None) -> Sequence[Callable[[Context], Controller]]:
     return [
         DeploymentController,
         ReplicaSetController,
@@ -118,7 +134,9 @@ def _all(options: Options) -> Sequence[Callable[[Context], Controller]]:
         JobController,
         CronJobController,
         TTLAfterFinishedController,
-        partial(HorizontalPodAutoscalerController, settings=options.autoscaling),
+        partial(HorizontalPodAutoscalerController, settings=options.autoscaling, pasts=pasts),
+        partial(VerticalPodAutoscalerController, settings=options.vertical, pasts=pasts),
+        partial(Rebalancer, settings=options.rebalance),
         EndpointSliceController,
         EndpointSliceMirroringController,
         EndpointsController,

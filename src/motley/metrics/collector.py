@@ -5,6 +5,7 @@ agent that does not answer costs its own figures only: what it said last grows o
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -35,12 +36,15 @@ class Collector:
         self._core = core
         self._every_s = every_s
         self.usage = Usage(keep_s=2 * every_s + _TIMEOUT_S)
+        self.after: list[Callable[[], Awaitable[None]]] = []  # who looks at every round
 
     async def run(self) -> None:
         """Ask until cancelled."""
         while True:
             begun = self._core.clock.monotonic()
             await self.round()
+            for look in self.after:
+                await look()
             spent_s = self._core.clock.monotonic() - begun
             await self._core.clock.sleep(max(0.0, self._every_s - spent_s))
 

@@ -45,9 +45,9 @@ class ResourceMetrics:
         for plural, kind in sorted(_KINDS.items())
     )
 
-    def __init__(self, core: Core, every_s: float) -> None:
+    def __init__(self, core: Core, every_s: float, collector: Collector | None = None) -> None:
         self._core = core
-        self.collector = Collector(core, every_s)
+        self.collector = collector or Collector(core, every_s)
 
     async def run(self) -> None:
         """Let those who may look at pods look at their use, then collect until cancelled."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from motley.metrics.exposition import ContainerKey, Point, Scrape
 
 _FRESH_S = 10.0  # metrics-server's least age of a container for a rate since its start
+_PUT_BACK_S = 60.0  # a point older than the last by this much is of a clock that was put back
 
 
 class Use(NamedTuple):
@@ -94,8 +95,11 @@ class Usage:
 
 
 def paired(known: Pair | None, point: Point) -> Pair:
-    """The next pair: the same moment again changes nothing, a new start forgets the past."""
+    """The next pair: the same moment again changes nothing; a new start forgets the past, and so
+    does a clock that was put back."""
     if known is None or point.cpu_s < known.last.cpu_s or point.started_at > known.last.at:
+        return Pair(None, point)
+    if point.at < known.last.at - _PUT_BACK_S:
         return Pair(None, point)
     if point.at <= known.last.at:
         return known

@@ -126,7 +126,7 @@ class Agent:
         settings, clock = self._settings, self._clock
         settings.log_root.mkdir(parents=True, exist_ok=True)
         version = await self._first_contact()
-        about = machine.read(settings.root)
+        about = machine.read(settings.root, settings.architecture)
         may_lower = cgroups.may_lower_oom_score(Path("/proc/self/status").read_text())
         node_resources = machine.resources(
             about, settings.system_reserved, settings.max_pods, may_lower_oom_score=may_lower

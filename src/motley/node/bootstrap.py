@@ -69,7 +69,7 @@ class ClientIdentity:
             news = kubeconfig.load(base) if base is not None and base.exists() else config
         except kubeconfig.ConfigError:
             return None
-        if (news.server, news.ca) != (config.server, config.ca):
+        if (news.servers, news.ca) != (config.servers, config.ca):
             return None
         known = validity(config.client_cert)
         is_good = known is not None and known.ends > self._clock.now()
@@ -109,6 +109,7 @@ class ClientIdentity:
             raise BootstrapError(f"no certificate: {error.message}") from None
         config = Config(
             server=base.server,
+            further=base.further,
             ca=base.ca,
             client_cert=pem,
             client_key=key_pem(key),

@@ -31,6 +31,7 @@ class Settings:
     name: str
     node_ip: str
     root: Path
+    architecture: str = ""  # of the containers, where the machine emulates it
     cluster_dns: tuple[str, ...] = ("10.96.0.10",)
     cluster_domain: str = "cluster.local"
     cgroup_root: str = "motley"

@@ -154,7 +154,8 @@ class Images:
         now = self._clock.now()
         key = (reference, logins)
         failure = self._failures.get(key)
-        if failure is not None and now < failure.retry_at:
+        # Further off than that was reckoned before the clock was put back.
+        if failure is not None and now < failure.retry_at <= now + failure.delay_s:
             message = f'Back-off pulling image "{reference}": {failure.message}'
             raise ImageError("ImagePullBackOff", message, failure.retry_at)
         try:

@@ -38,11 +38,14 @@ class Machine:
     disk_bytes: int
 
 
-def read(root: Path) -> Machine:
-    """This machine; `root` is on the file system that pods write to."""
+def read(root: Path, architecture: str = "") -> Machine:
+    """This machine; `root` is on the file system that pods write to.
+
+    `architecture`: what it emulates for them.
+    """
     disk = os.statvfs(_existing(root))
     return Machine(
-        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+        architecture=architecture or _ARCHITECTURES.get(platform.machine(), platform.machine()),
         kernel=platform.release(),
         os_image=os_name(_text("/etc/os-release")),
         machine_id=_text("/etc/machine-id"),

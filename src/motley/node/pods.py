@@ -92,6 +92,12 @@ def restart_delay(container: RuntimeContainer, notes: Notes) -> float:
     return 0.0 if ran_s >= BACKOFF_FORGET_S else container.restart_delay_s
 
 
+def is_early(now: float, due: float, delay_s: float = BACKOFF_MAX_S) -> bool:
+    """Is a wait of at most this long not over yet? What seems further off was reckoned before the
+    clock was put back, and is over."""
+    return now < due <= now + delay_s + 1.0  # a second: ends are noted by the runtime's clock
+
+
 def next_delay(delay_s: float) -> float:
     """The back-off after the next crash."""
     return min(BACKOFF_MAX_S, 2 * delay_s) if delay_s else BACKOFF_FIRST_S
@@ -231,7 +237,7 @@ def _advance(pod: Pod, observed: RuntimePod, notes: Notes, probes: Probes, now: 
         if running:  # their network is gone with the sandbox
             message = "Pod sandbox changed, it will be killed and re-created."
             return Plan(tuple(_kills(running, notes, now, 2.0, message)))
-        if notes.sandbox is not None and now < notes.sandbox.retry_at:
+        if notes.sandbox is not None and is_early(now, notes.sandbox.retry_at):
             return Plan(wake_at=notes.sandbox.retry_at)
         after = sandbox.attempt + 1 if sandbox is not None else 0
         return Plan((RunSandbox(max(after, notes.sandbox_tries)),))
@@ -311,7 +317,7 @@ class _Steps:
                 return
             delay = restart_delay(latest, self.notes)
             ready_at = ended_at(latest, self.notes) + delay
-            if self.now < ready_at:
+            if is_early(self.now, ready_at, delay):
                 self._later(ready_at)
             else:
                 self._start(container, latest.attempt + 1, next_delay(delay))
@@ -321,7 +327,7 @@ class _Steps:
 
     def _start(self, container: Container, attempt: int, delay_s: float) -> None:
         waiting = self.notes.waiting.get(container.name)
-        if waiting is not None and self.now < waiting.retry_at:
+        if waiting is not None and is_early(self.now, waiting.retry_at):
             self._later(waiting.retry_at)
         else:
             self.actions.append(StartContainer(container.name, attempt, delay_s))

@@ -55,8 +55,11 @@ class Tracker:
 
 
 def first_check_at(probe: Probe, started_at: float, now: float) -> float:
-    """When the first check is due: after the initial delay, counted from the container's start."""
-    return max(now, started_at + probe.initial_delay_seconds)
+    """When the first check is due: after the initial delay, counted from the container's start.
+
+    Never later than that delay from now: a start in the future is a clock that was put back.
+    """
+    return max(now, min(started_at, now) + probe.initial_delay_seconds)
 
 
 @dataclass(slots=True)

@@ -1,16 +1,19 @@
 """The certificates of a whole cluster: the API server's own and those of the components.
 
 `apiserver.rotation` knows the server's files; here the components' kubeconfigs and the node
-agent's certificate are looked at and made again with them.
+agent's certificate are looked at and made again with them, also those of further nodes on this
+machine (`node-2/node.crt`). A machine that has joined has an authority elsewhere
+(`joinedcertificates`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from motley.apiserver import rotation, tls
 from motley.lib import clock
-from motley.ops import certificates
+from motley.ops import certificates, etcdmembers, members
 from motley.ops import config as configs
+from motley.ops.certificates import Credentials
 from motley.ops.config import Config
 from motley.ops.failure import Failure
 
@@ -40,15 +43,12 @@ class Authority:
         """Every certificate, those of authorities last."""
         found = rotation.of_server(self._data_dir)
         if self._config is not None:
-            files = certificates.located(self._config)
-            for component in certificates.identities(self._config.node_name):
-                path = files.kubeconfig(component)
-                if (pair := tls.pair_of(path)) is not None:
-                    found += rotation.listed(path.name, path, pair[0])
-            if files.node_cert.exists():
-                found += rotation.listed(
-                    files.node_cert.name, files.node_cert, files.node_cert.read_bytes()
-                )
+            for name, path in self._files(self._config):
+                pair = tls.pair_of(path) if path.suffix == ".kubeconfig" else None
+                if pair is not None:
+                    found += rotation.listed(name, path, pair[0])
+                elif path.suffix == ".crt" and path.exists():
+                    found += rotation.listed(name, path, path.read_bytes())
         return sorted(found, key=lambda one: one.is_authority)
 
     def renew(self, names: Sequence[str]) -> list[str]:
@@ -85,12 +85,33 @@ class Authority:
 
     def _components(self) -> list[str]:
         """The names of the components' files."""
-        if self._config is None:
-            return []
-        files = certificates.located(self._config)
-        names = certificates.identities(self._config.node_name)
-        return [*(files.kubeconfig(name).name for name in names), files.node_cert.name]
+        return [name for name, _ in self._files(self._config)] if self._config else []
+
+    def _files(self, config: Config) -> Iterator[tuple[str, Path]]:
+        """Those of the components and their names; a further node's begin with its own."""
+        yield from _of_node("", certificates.located(config), certificates.identities("").keys())
+        yield from etcdmembers.leaves(config).items()
+        for member in members.present(config):
+            files = certificates.of_member(config, member)
+            identities = certificates.member_identities(member)
+            yield from _of_node(f"{member.node_name}/", files, identities.keys())
 
     def _ensure(self, anew: Sequence[str]) -> None:
-        if self._config is not None:
-            certificates.ensure(self._config, self._clock, anew=anew)
+        if self._config is None:
+            return
+        certificates.ensure(self._config, self._clock, anew=[n for n in anew if "/" not in n])
+        if self._config.has_own_etcd:
+            etcdmembers.certify(self._config, self._clock, anew=anew)
+        for member in members.present(self._config):
+            prefix = f"{member.node_name}/"
+            own = [name.removeprefix(prefix) for name in anew if name.startswith(prefix)]
+            certificates.ensure_member(self._config, member, self._clock, anew=own)
+
+
+def _of_node(
+    prefix: str, files: Credentials, components: Iterable[str]
+) -> Iterator[tuple[str, Path]]:
+    for component in components:
+        path = files.kubeconfig(component)
+        yield prefix + path.name, path
+    yield prefix + files.node_cert.name, files.node_cert

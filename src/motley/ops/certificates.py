@@ -5,7 +5,7 @@ component gets its identity from it, and the node agent its serving certificate.
 stays, so running components keep working.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,6 +57,8 @@ def identities(node_name: str) -> dict[str, Identity]:
         "node": Identity(f"system:node:{node_name}", ("system:nodes",)),
         "proxy": Identity("system:kube-proxy"),
         "gateway": Identity("system:motley-gateway"),
+        "functions": Identity("system:motley-functions"),
+        "slurm": Identity("system:motley-slurm"),
     }
 
 
@@ -69,30 +71,61 @@ def ensure(
     config: Config, source: clock.Clock = clock.SYSTEM, *, anew: Collection[str] = ()
 ) -> Credentials:
     """Make what is missing or near its end, and the files whose names are in `anew`."""
-    url = f"https://127.0.0.1:{config.api_port}"
     credentials = located(config)
     wanted = identities(config.node_name)
-    _issue(_authority(config, source), config, credentials, wanted, url, anew, source)
+    pki = _authority(config, source)
+    _share(config)
+    _issue(pki, config, credentials, wanted, config.api_servers(), anew, source)
     return credentials
+
+
+def _share(config: Config) -> None:
+    """Let every API server here work with the first one's authority and keys."""
+    for plane in config.planes[1:]:
+        directory = config.root / plane.name("apiserver")
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        link = directory / "pki"
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(Path("..", "apiserver", "pki"))
 
 
 def ensure_member(
-    config: Config, member: Config, source: clock.Clock = clock.SYSTEM
+    config: Config,
+    member: Config,
+    source: clock.Clock = clock.SYSTEM,
+    *,
+    anew: Collection[str] = (),
 ) -> Credentials:
     """What a further node on this machine needs, from the same authority."""
-    credentials = Credentials(member.root / "pki", located(config).ca)
-    wanted = {
-        name: one for name, one in identities(member.node_name).items() if name in ("node", "proxy")
-    }
+    credentials = of_member(config, member)
     pki = _authority(config, source)
-    _issue(pki, member, credentials, wanted, member.server, (), source)
+    wanted = member_identities(member)
+    _issue(pki, member, credentials, wanted, config.api_servers(config.node_ip), anew, source)
     return credentials
 
 
+def of_member(config: Config, member: Config) -> Credentials:
+    """Where a further node's credentials are, made or not."""
+    return Credentials(member.root / "pki", located(config).ca)
+
+
+def member_identities(member: Config) -> dict[str, Identity]:
+    """Those of a further node: it has no control plane."""
+    every = identities(member.node_name)
+    return {name: every[name] for name in ("node", "proxy")}
+
+
 def _authority(config: Config, source: clock.Clock) -> tls.Pki:
-    url = f"https://127.0.0.1:{config.api_port}"
+    first, *further = config.api_servers()
     addresses = [config.node_ip, config.service_address, config.node_name]
-    return tls.ensure(config.root / "apiserver", addresses=addresses, server_url=url, now=source)
+    return tls.ensure(
+        config.root / "apiserver",
+        addresses=addresses,
+        server_url=first,
+        further=further,
+        now=source,
+    )
 
 
 def _issue(
@@ -100,7 +133,7 @@ def _issue(
     config: Config,
     credentials: Credentials,
     wanted: Mapping[str, Identity],
-    url: str,
+    servers: Sequence[str],
     anew: Collection[str],
     source: clock.Clock,
 ) -> None:
@@ -108,9 +141,11 @@ def _issue(
     credentials.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for component, identity in wanted.items():
         path = credentials.kubeconfig(component)
-        if path.name in anew or not _is_good_kubeconfig(path, url, pki.ca_pem, identity, source):
+        is_good = _is_good_kubeconfig(path, servers, pki.ca_pem, identity, source)
+        if path.name in anew or not is_good:
             pair = tls.issue_client(pki, identity.user, identity.groups, now=source)
-            text = tls.kubeconfig(url, pki.ca_pem, *pair, user=identity.user)
+            first, *further = servers
+            text = tls.kubeconfig(first, pki.ca_pem, *pair, user=identity.user, further=further)
             _write_private(path, text.encode())
     names = [config.node_name, config.node_ip, "127.0.0.1", "localhost"]
     is_good = _is_good_certificate(credentials.node_cert, pki.ca_pem, names, source)
@@ -130,14 +165,14 @@ def _is_current(pem: bytes, ca_pem: bytes, source: clock.Clock) -> x509.Certific
 
 
 def _is_good_kubeconfig(
-    path: Path, url: str, ca_pem: bytes, identity: Identity, source: clock.Clock
+    path: Path, servers: Sequence[str], ca_pem: bytes, identity: Identity, source: clock.Clock
 ) -> bool:
     try:
         config = kubeconfig.load(path)
     except (kubeconfig.ConfigError, yaml.YAMLError):
         return False
     certificate = _is_current(config.client_cert or b"", ca_pem, source)
-    if certificate is None or config.server != url or config.ca != ca_pem:
+    if certificate is None or config.servers != tuple(servers) or config.ca != ca_pem:
         return False
     names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     return [name.value for name in names] == [identity.user]

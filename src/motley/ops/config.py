@@ -16,10 +16,12 @@ from typing import Any
 
 import msgspec
 
-from motley.ops import statefile
+from motley.ops import statefile, storechoice
 from motley.ops.failure import Failure
+from motley.ops.planes import Plane
 
 DEFAULT_ROOT = Path("/var/lib/motley")
+MINIK8S_PORT = 8080  # where the document's scripts call functions
 # An address that is never reached: only the kernel's choice of a source address is asked for.
 _ELSEWHERE = ("192.0.2.1", 9)
 _FIXED = ("node_name", "pod_cidr", "service_cidr", "cluster_dns", "cluster_domain")
@@ -39,6 +41,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     cluster_dns: str = "10.96.0.10"
     cluster_domain: str = "cluster.local"
     bridge: str = "motley0"
+    service_interface: str = ""  # holds the addresses of Services; empty: no such interface
     table: str = "motley"
     log_level: str = "info"
     compat: str = ""  # another system whose spellings the API server reads, too
@@ -49,10 +52,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     node_labels: str = ""  # k=v,…: of a node that has joined
     host_ports: bool = False  # paths also at ports 80 and 443 of this machine
     hosts: bool = False  # names of paths in this machine's hosts file
+    functions: bool = True  # is the component that runs functions started?
+    slurm: bool = True  # and the one that runs jobs on Slurm clusters?
     pod_network: str = "auto"  # how pods of other nodes are reached
     nodes: int = 0  # several nodes on this machine, in namespaces; 0: the machine is the node
     underlay: str = "10.77.0.0/24"  # addresses of several nodes on this machine
     namespace: str = ""  # of such a node but the first: the network namespace it is
+    arch: str = ""  # NODE=ARCH,…: which of several nodes emulate another architecture
+    emulates: str = ""  # of such a node: the architecture
+    speed: float = 0.0  # of a core, where nodes are unlike: measured when the cluster was made
+    registries: str = ""  # a file that says how registries are reached
+    store: str = ""  # where objects are kept: sqlite unless etcd
+    etcd_servers: str = ""  # URLs, with commas, of an etcd that exists; empty: one is started here
+    etcd_cafile: str = ""  # its authority, and who we are to it
+    etcd_certfile: str = ""
+    etcd_keyfile: str = ""
+    etcd_prefix: str = "/motley"  # before every key
+    control_planes: int = 1  # how many of each component of the control plane run here
+    servers: str = ""  # every API server, with commas, where other machines have some as well
 
     # Ports are Kubernetes' own (10248 … 10259) when the base is 10240.
 
@@ -102,6 +119,27 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         return self.port_base + 42
 
     @property
+    def functions_port(self) -> int:
+        """Where functions are called."""
+        return self.port_base + 45
+
+    @property
+    def functions_health_port(self) -> int:
+        """The health endpoint of the component that runs functions."""
+        return self.port_base + 46
+
+    @property
+    def functions_ports(self) -> tuple[int, ...]:
+        """All of that component's, with the one of the Minik8s document where that counts."""
+        own = (self.functions_port, self.functions_health_port)
+        return (*own, MINIK8S_PORT) if self.compat else own
+
+    @property
+    def slurm_health_port(self) -> int:
+        """The Slurm bridge's health endpoint."""
+        return self.port_base + 47
+
+    @property
     def gateway_ports(self) -> tuple[int, ...]:
         """Where the gateway's nginx listens when there is something to serve."""
         own = (self.gateway_http_port, self.gateway_https_port)
@@ -118,18 +156,45 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         if self.is_joined:
             return of_node
         return {
-            self.api_port: "apiserver",
             **of_node,
-            self.controllers_health_port: "controllers",
-            self.scheduler_health_port: "scheduler",
+            **{
+                port: name
+                for plane in self.planes
+                for port, name in plane.ports(with_etcd=self.has_own_etcd)
+            },
             self.gateway_health_port: "gateway",
             **dict.fromkeys(self.gateway_ports, "gateway"),
+            **dict.fromkeys(self.functions_ports if self.functions else (), "functions"),
+            **({self.slurm_health_port: "slurm"} if self.slurm else {}),
         }
 
     @property
     def is_joined(self) -> bool:
         """Is the control plane on another machine?"""
         return bool(self.server)
+
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        """The control planes on this machine."""
+        count = range(1, self.control_planes + 1)
+        return tuple(Plane(number, self.api_port, self.port_base) for number in count)
+
+    @property
+    def is_shared(self) -> bool:
+        """Are there control planes beside the first, here or elsewhere?"""
+        return self.control_planes > 1 or bool(self.servers)
+
+    @property
+    def has_own_etcd(self) -> bool:
+        """Is etcd the store, and ours to start?"""
+        return self.store == "etcd" and not self.etcd_servers and not self.is_joined
+
+    def api_servers(self, host: str = "127.0.0.1") -> tuple[str, ...]:
+        """Every API server, those of this machine first, by an address it has for the asker."""
+        here = [f"https://{host}:{plane.api_port}" for plane in self.planes]
+        own = {f"https://{self.node_ip}:{plane.api_port}" for plane in self.planes}
+        elsewhere = [url for url in self.servers.split(",") if url and url not in own]
+        return (*here, *elsewhere)
 
     @property
     def cgroup_root(self) -> str:
@@ -197,9 +262,12 @@ def resolve(root: Path, given: Mapping[str, Any]) -> Config:
     """The remembered cluster with the given options, or a new one."""
     remembered = load(root)
     options = {name: value for name, value in given.items() if value is not None}
+    if options.get("etcd_servers") or options.get("control_planes", 1) > 1:
+        options.setdefault("store", "etcd")
     if remembered is not None:
         _refuse_changes(remembered, options)
     config = msgspec.structs.replace(remembered or Config(root=root), **options)
+    config = _with_architectures(config, is_given="arch" in options)
     if config.nodes:
         config = _first_of_several(remembered, options, config)
     if not config.node_name:
@@ -216,6 +284,7 @@ def resolve(root: Path, given: Mapping[str, Any]) -> Config:
 
 
 def _refuse_changes(remembered: Config, options: Mapping[str, Any]) -> None:
+    storechoice.refuse_other(remembered, msgspec.structs.replace(remembered, **options))
     for name in _FIXED:
         before = getattr(remembered, name)
         if name in options and before and options[name] != before:
@@ -224,6 +293,27 @@ def _refuse_changes(remembered: Config, options: Mapping[str, Any]) -> None:
                 f"its objects depend on it",
                 f"Keep it, or start anew: motley down --delete-data --root {remembered.root}",
             )
+
+
+def _with_architectures(config: Config, *, is_given: bool) -> Config:
+    """Nodes keep what they are: `arm64`, which means the last node, is remembered with its name."""
+    if not config.arch:
+        return config
+    count = config.nodes or 2
+    names = [f"node-{number}" for number in range(2, count + 1)]
+    found: dict[str, str] = {}
+    for item in filter(None, config.arch.split(",")):
+        name, _, arch = item.strip().rpartition("=")
+        name = name or f"node-{count}"
+        if name in names:
+            found[name] = arch
+        elif is_given:
+            raise Failure(
+                f"--arch {item}: of {count} nodes {', '.join(names) or 'none'} can be emulated",
+                "The first node is the machine itself. Say --nodes N for more.",
+            )
+    text = ",".join(f"{name}={arch}" for name, arch in found.items())
+    return msgspec.structs.replace(config, nodes=count, arch=text)
 
 
 def _first_of_several(
@@ -269,8 +359,10 @@ def check(config: Config) -> None:
         raise Failure(f"pod range {pods} and service range {services} overlap")
     if dns not in services:
         raise Failure(f"cluster DNS {dns} is not in the service range {services}")
-    if len(config.bridge) > 15:
-        raise Failure(f"bridge name {config.bridge} is longer than the kernel's 15 characters")
+    storechoice.check(config)
+    for name in (config.bridge, config.service_interface):
+        if len(name) > 15:
+            raise Failure(f"interface name {name} is longer than the kernel's 15 characters")
     if not 1024 <= config.port_base <= 65000:
         raise Failure(f"port base {config.port_base} is not between 1024 and 65000")
 

@@ -55,6 +55,7 @@ class Running(msgspec.Struct, frozen=True):
     state: str
     reason: str = ""
     log: str = ""
+    lines: tuple[str, ...] = ()  # the end of its log, when it keeps failing
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -92,6 +93,7 @@ class Facts(msgspec.Struct, frozen=True):
     is_made: bool = False  # is there a cluster under the root directory?
     is_supervised: bool = False
     components: tuple[Running, ...] = ()
+    emulated: dict[str, tuple[str, str]] = {}  # node → what it emulates, and why it does not
     api: str = ""  # what is wrong with the API server; empty: nothing, or it is not here
 
 
@@ -315,8 +317,14 @@ def _components(facts: Facts) -> Iterator[Finding]:
         text = f"{one.name} is {one.state}"
         reason = f": {one.reason}" if one.reason else ""
         fix = f"motley logs {one.name}" + (f" (in {one.log})" if one.log else "")
-        good = one.state == "running"
-        yield _is(good, one.name, f"{one.name} runs", text + reason, fix, "fail")
+        if one.lines:
+            text, reason = f"{one.name} keeps failing", reason or ": it ends again and again"
+        good = one.state == "running" and not one.lines
+        said = "".join(f"\n      {line}" for line in one.lines)
+        yield _is(good, one.name, f"{one.name} runs", text + reason + said, fix, "fail")
+    for name, (arch, problem) in facts.emulated.items():
+        text, otherwise = f"{name} runs {arch} programs", f"{name} does not run {arch}: {problem}"
+        yield _is(not problem, "emulation", text, otherwise, "motley up", "fail")
     if facts.api:
         yield Finding("API server", "fail", facts.api, "motley logs apiserver")
 

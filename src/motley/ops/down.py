@@ -5,6 +5,9 @@ rest in order, also what a killed predecessor left behind. Pods are then stopped
 CRI, which gives back their addresses. What survives even that is removed by force (`remains`).
 Data stays unless its removal is asked for: the same objects come back with the next `up`.
 
+With `keep_pods` only the cluster's own processes end: containers, their network and the rules of
+Services stay as they are, and the next `up` takes them over.
+
 Invariant: `down` may be repeated, and works after `kill -9` of anything.
 """
 
@@ -38,15 +41,18 @@ async def down(
     *,
     grace_s: int = GRACE_S,
     delete_data: bool = False,
+    keep_pods: bool = False,
     source: clock.Clock = clock.SYSTEM,
 ) -> None:
-    """Stop the cluster; with `delete_data` forget it."""
+    """Stop the cluster; with `delete_data` forget it, with `keep_pods` let its pods run."""
     preflight.require_root()
     cluster = Cluster(config, source)
     with cluster.exclusive():
         sockets = remains.shim_sockets(components.layout(config).directory)
         if _is_anything_left(cluster):
-            await _stop(cluster, progress, grace_s)
+            await _stop(cluster, progress, None if keep_pods else grace_s)
+        if keep_pods:
+            return
         with progress.step("remove what is left"):
             await _sweep(config, sockets)
     if delete_data:
@@ -65,7 +71,8 @@ def _is_anything_left(cluster: Cluster) -> bool:
     )
 
 
-async def _stop(cluster: Cluster, progress: Progress, grace_s: int) -> None:
+async def _stop(cluster: Cluster, progress: Progress, grace_s: int | None) -> None:
+    """The components, and the pods unless no time is given in which these are to end."""
     config = cluster.config
     files = components.layout(config)
     with progress.step("stop components"):
@@ -79,11 +86,12 @@ async def _stop(cluster: Cluster, progress: Progress, grace_s: int) -> None:
         if not await cluster.wait_gone({runtime.name}):
             log.warning("components do not end", root=config.root)
     try:
-        with progress.step("stop pods"):
-            await cluster.wait_ready(runtime, timeout_s=20.0)
-            count = await _stop_pods(f"unix://{files.socket}", grace_s)
-            if count:
-                progress.say(f"{count} pods stopped")
+        if grace_s is not None:
+            with progress.step("stop pods"):
+                await cluster.wait_ready(runtime, timeout_s=20.0)
+                count = await _stop_pods(f"unix://{files.socket}", grace_s)
+                if count:
+                    progress.say(f"{count} pods stopped")
     except (Failure, RuntimeFailure) as error:
         progress.say(f"containerd is of no help ({error}); pods are ended by force")
     with progress.step("stop containerd"):
@@ -133,7 +141,9 @@ async def _sweep(config: Config, sockets: set[Path]) -> None:
     if config.hosts:
         hostsfile.forget(components.HOSTS_FILE, config.gateway)
     remains.kill(remains.workloads(config))
-    remains.unmount(config.root)
+    # Only what we mounted: a disk that somebody gave to the store stays where it is.
+    for directory in (components.layout(config).directory, config.root / "node"):
+        remains.unmount(directory)
     remains.remove_runtime_files(components.layout(config).directory, sockets)
     remains.remove_cgroups(config.cgroup_root)
     (config.run / "components.json").unlink(missing_ok=True)
@@ -145,6 +155,7 @@ async def _sweep(config: Config, sockets: set[Path]) -> None:
             table=config.table,
             service_cidr=config.service_cidr,
             cluster_cidr=config.pod_cidr,
+            service_interface=config.service_interface,
         )
 
 

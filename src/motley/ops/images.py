@@ -167,7 +167,7 @@ def _make(cache: Path, recipe: Recipe, arch: str, say: Say) -> Path:
         below = _make(cache, BY_NAME[recipe.base], arch, say) if recipe.base else None
         kind = f" for {arch}" if arch else ""
         say(f"building image {recipe.reference}{kind} from Debian packages")
-        _build(recipe, target, arch, oci.read(below)[0].layers if below else ())
+        _build(recipe, target, arch, oci.read(below)[0].layers if below else (), say)
         _forget_old(target)
     return target
 
@@ -197,7 +197,7 @@ def _forget_old(current: Path) -> None:
             path.unlink()
 
 
-def _build(recipe: Recipe, target: Path, arch: str, below: Sequence[oci.Layer]) -> None:
+def _build(recipe: Recipe, target: Path, arch: str, below: Sequence[oci.Layer], say: Say) -> None:
     with tempfile.TemporaryDirectory(prefix="motley-image-") as scratch:
         tree = Path(scratch, "tree")
         fetcher = apt(arch, Path(scratch, "apt"))
@@ -207,7 +207,10 @@ def _build(recipe: Recipe, target: Path, arch: str, below: Sequence[oci.Layer]) 
             whole = Path(scratch, "whole")
             for layer in below:
                 oci.extract(layer, whole)
-            _finish_python(tree, whole, can_run=not fetcher.foreign)
+            if fetcher.foreign:
+                _compile_alike(tree, oci.read(_make(target.parent, recipe, "", say))[0].layers)
+            else:
+                _finish_python(tree, whole)
         oci.write(
             target,
             [*below, oci.layer(tree)],
@@ -238,13 +241,36 @@ def _unpack(recipe: Recipe, tree: Path, debs: Path, fetcher: rootfs.Apt) -> None
         path.chmod(0o755 if text.startswith("#!") else 0o644)
 
 
-def _finish_python(tree: Path, whole: Path, *, can_run: bool) -> None:
-    """Give Python its usual names and compile its library, so that containers start at once."""
+def _name_python(tree: Path) -> Path:
+    """Give Python its usual names; its binary."""
     binary = next((tree / "usr/bin").glob("python3.[0-9]*"))
     for link, target in (("python3", binary.name), ("python", "python3")):
         (tree / "usr/bin" / link).symlink_to(target)
-    if os.geteuid() != 0 or not can_run:
-        return  # running the image's own Python needs chroot, and its architecture
+    return binary
+
+
+def _compile_alike(tree: Path, native: Sequence[oci.Layer]) -> None:
+    """Compiled code is the same for every architecture: take it from this machine's own image,
+    for files that are the same there."""
+    library = f"usr/lib/{_name_python(tree).name}"
+    with tempfile.TemporaryDirectory(prefix="motley-image-") as scratch:
+        here = Path(scratch)
+        for layer in native:
+            oci.extract(layer, here)
+        for compiled in (here / library).rglob("__pycache__/*.pyc"):
+            source = compiled.parents[1] / f"{compiled.name.partition('.')[0]}.py"
+            there = tree / source.relative_to(here)
+            if there.exists() and there.read_bytes() == source.read_bytes():
+                target = tree / compiled.relative_to(here)
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(compiled, target)
+
+
+def _finish_python(tree: Path, whole: Path) -> None:
+    """Name Python and compile its library, so that containers start at once."""
+    binary = _name_python(tree)
+    if os.geteuid() != 0:
+        return  # running the image's own Python needs chroot
     shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
     library = f"usr/lib/{binary.name}"
     command = [
@@ -267,7 +293,9 @@ def _finish_python(tree: Path, whole: Path, *, can_run: bool) -> None:
 class Imports:
     """Images of one containerd instance, by the `ctr` that comes with it."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, arch: str = "") -> None:
+        """`arch`: what the node runs, where that is not what its machine is."""
+        self._arch = arch
         self._ctr = ["ctr", "--address", str(socket), "--namespace", "k8s.io"]
 
     def present(self) -> dict[str, str]:
@@ -295,7 +323,12 @@ class Imports:
 
         What this machine cannot run is kept as it is; what it can is unpacked at its first start.
         """
-        has_others = set(oci.architectures(path)) - {architecture()}
+        found = oci.architectures(path)
+        if self._arch and len(found) > 1:  # containerd would choose by the machine
+            with tempfile.TemporaryDirectory(prefix="motley-image-") as scratch:
+                self.add(oci.only(path, self._arch, Path(scratch)))
+            return
+        has_others = set(found) - {architecture()}
         flags = ("--all-platforms", "--no-unpack") if has_others else ()
         self._run("images", "import", *flags, str(path))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from motley.ops import images, rootfs
+from motley.ops import emulation, images, rootfs
 from motley.ops.failure import Failure
 
 Say = Callable[[str], None]
@@ -43,6 +43,7 @@ TEST_PACKAGES = {
     "docker-registry": ("docker-registry",),
     "prometheus": ("prometheus",),
     "prometheus-node-exporter": ("prometheus-node-exporter",),
+    "faketime": ("faketime",),  # clocks that jump, for one process
 }
 # Program → the service that its package would start. Motley runs its own instances.
 _SERVICES = {
@@ -52,6 +53,12 @@ _SERVICES = {
     "docker-registry": "docker-registry.service",
     "prometheus": "prometheus.service",
     "prometheus-node-exporter": "prometheus-node-exporter.service",
+    "slurmctld": "slurmctld.service",
+    "slurmd": "slurmd.service",
+    "slurmdbd": "slurmdbd.service",
+    "munged": "munge.service",
+    "mariadbd": "mariadb.service",
+    "sshd": "ssh.service",
 }
 CNI_PACKAGE = "containernetworking-plugins"
 _CNI = ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge")
@@ -83,6 +90,15 @@ def packages(say: Say = print, *, for_tests: bool = False) -> list[str]:
     wanted = missing()
     if for_tests:
         wanted += _lacking(TEST_PACKAGES)
+    return _installed(wanted, say)
+
+
+def further(table: Mapping[str, Sequence[str]], say: Say = print) -> list[str]:
+    """Install packages that only some clusters need (package → its programs), where missing."""
+    return _installed(_lacking(table), say)
+
+
+def _installed(wanted: list[str], say: Say) -> list[str]:
     if not wanted:
         return []
     if shutil.which("apt-get") is None:
@@ -255,6 +271,8 @@ def main(cache: Path) -> int:
         kubectl(cache)
         old_kubectl(cache)
         images.ensure(cache / "images", recipes=(*images.RECIPES, images.NGINX))
+        if images.architecture() != "arm64":
+            emulation.prefetch(cache / "images", "arm64")  # for the tests of mixed clusters
     except (Failure, rootfs.Unavailable) as failure:
         print(failure, file=sys.stderr)
         print(getattr(failure, "advice", ""), file=sys.stderr)

@@ -51,6 +51,7 @@ class Discovered(msgspec.Struct, frozen=True):
 
     ca: bytes
     settings: NodeSettings
+    further: tuple[str, ...] = ()  # API servers beside the one that was asked
 
 
 def invitation(server: str, token: str, hashes: tuple[str, ...]) -> Invitation:
@@ -86,7 +87,8 @@ async def discover(asked: Invitation, source: clock.Clock = clock.SYSTEM) -> Dis
         ) from None
     except status.ApiError as error:
         raise _unreachable(asked.server, error) from None
-    ca = trusted(info.data.get("kubeconfig", ""), asked)
+    published = info.data.get("kubeconfig", "")
+    ca = trusted(published, asked)
     known = kubeconfig.Config(server=asked.server, ca=ca, token=asked.token)
     try:
         async with Client(known, user_agent="motley-join", clock=source) as client:
@@ -103,7 +105,19 @@ async def discover(asked: Invitation, source: clock.Clock = clock.SYSTEM) -> Dis
         settings = msgspec.convert(found.data, NodeSettings)
     except msgspec.ValidationError as error:
         raise Failure(f"the cluster's settings cannot be read: {error}", _NEW_COMMAND) from None
-    return Discovered(ca, settings)
+    return Discovered(ca, settings, others(published, asked))
+
+
+def others(text: str, asked: Invitation) -> tuple[str, ...]:
+    """The API servers that a published kubeconfig names beside the one that was asked.
+
+    They need not be vouched for: whoever answers there must show the same authority.
+    """
+    try:
+        known = kubeconfig.parse(text)
+    except kubeconfig.ConfigError:
+        return ()
+    return tuple(url for url in known.servers if url != asked.server)
 
 
 def trusted(text: str, asked: Invitation) -> bytes:
@@ -211,7 +225,9 @@ async def join(
         config.save()
         token_file = bootstrap_kubeconfig(config)
         if asked is not None and found is not None:
-            invited = kubeconfig.Config(server=asked.server, ca=found.ca, token=asked.token)
+            invited = kubeconfig.Config(
+                server=asked.server, further=found.further, ca=found.ca, token=asked.token
+            )
             token_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = kubeconfig.render(invited, user="bootstrap")
             atomicfile.write(token_file, text.encode())
@@ -232,7 +248,7 @@ def trusts_other(path: Path, invited: kubeconfig.Config) -> bool:
         known = kubeconfig.load(path)
     except kubeconfig.ConfigError:
         return False
-    return (known.server, known.ca) != (invited.server, invited.ca)
+    return (known.servers, known.ca) != (invited.servers, invited.ca)
 
 
 def plan(config: Config) -> str:

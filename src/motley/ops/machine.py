@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from motley.lib import clock
-from motley.ops import containerd, preflight
+from motley.ops import containerd, emulation, etcdmembers, members, preflight
 from motley.ops.authority import Authority
 from motley.ops.cluster import Cluster
 from motley.ops.config import Config
@@ -60,7 +60,7 @@ async def gather(config: Config, *, is_made: bool, source: clock.Clock = clock.S
         ),
         programs={
             program: package
-            for program, package in preflight.PROGRAMS
+            for program, package in (*preflight.PROGRAMS, *etcdmembers.programs(config))
             if shutil.which(program, path=_PATH) is None
         },
         containerd=version,
@@ -78,7 +78,15 @@ async def gather(config: Config, *, is_made: bool, source: clock.Clock = clock.S
         certificates=_certificates(config, source) if is_made else (),
         is_made=is_made,
         is_supervised=not seen.unsupervised,
-        components=tuple(Running(c.name, c.state, c.reason, c.log) for c in seen.components),
+        components=tuple(
+            Running(c.name, c.state, c.reason or c.last_end, c.log, tuple(c.last_lines))
+            for c in seen.components
+        ),
+        emulated={
+            one.node_name: (one.emulates, emulation.problem(one))
+            for one in members.present(config)
+            if one.emulates
+        },
         api=_api(seen),
     )
 

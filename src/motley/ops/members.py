@@ -40,7 +40,14 @@ def member(config: Config, name: str) -> Config:
         hosts=False,
         nodes=0,
         netns=0,
+        emulates=architectures(config).get(name, ""),
     )
+
+
+def architectures(config: Config) -> dict[str, str]:
+    """Which further nodes are of another architecture than the machine."""
+    pairs = (item.partition("=") for item in config.arch.split(",") if item)
+    return {name: arch for name, _, arch in pairs}
 
 
 def present(config: Config) -> list[Config]:

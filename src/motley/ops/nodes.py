@@ -17,7 +17,7 @@ import msgspec
 from motley.api import status
 from motley.api.views.core import Node
 from motley.lib import clock
-from motley.ops import certificates, components, members, preflight, processes, underlay
+from motley.ops import certificates, components, emulation, members, preflight, processes, underlay
 from motley.ops import up as ups
 from motley.ops.cluster import Cluster
 from motley.ops.config import Config, current_netns
@@ -37,6 +37,10 @@ async def up(
         await ups.up(config, progress, restart=restart, source=source)
         return
     preflight.require_root()
+    _refuse_others(config)
+    if config.arch:
+        with progress.step("emulation"):
+            config = await asyncio.to_thread(emulation.fetch, config, progress.say)
     config.save()
     with progress.step("network of nodes"):
         underlay.ensure(config)
@@ -52,9 +56,25 @@ async def up(
             await _each(found, lambda one: _start(config, one, restart, source))
 
 
+def _refuse_others(config: Config) -> None:
+    """A node keeps its architecture: its images and pods are of it."""
+    wanted = members.architectures(config)
+    emulation.check(list(wanted.values()))
+    for one in members.present(config):
+        now = wanted.get(one.node_name, "")
+        if one.node_name in members.names(config) and one.emulates != now:
+            number = int(one.node_name.rpartition("-")[2])
+            raise Failure(
+                f"{one.node_name} was made as {one.emulates or 'a node like the machine'}",
+                f"Remove it first: motley up --nodes {number - 1} --root {config.root}",
+            )
+
+
 async def _start(config: Config, one: Config, restart: bool, source: clock.Clock) -> None:
     """One further node, up to its being Ready."""
     namespace = underlay.ensure_namespace(config, one)
+    if one.emulates:
+        one = await asyncio.to_thread(emulation.prepare, one)
     one = msgspec.structs.replace(one, netns=namespace)
     cluster = Cluster(one, source)
     if _lives_elsewhere(cluster, namespace):
@@ -77,6 +97,8 @@ async def _remove(config: Config, gone: Iterable[Config], source: clock.Clock) -
     """Nodes that are no longer wanted: their pods are ended, their Node objects deleted."""
     async with ups.administrator(config, source) as client:
         for one in gone:
+            if one.emulates:
+                emulation.remove(one)  # what is mounted is not deleted
             await _stop(one, 0, source, delete_data=True)
             underlay.remove_namespace(one)
             try:
@@ -91,18 +113,29 @@ async def down(
     *,
     grace_s: int,
     delete_data: bool = False,
+    keep_pods: bool = False,
     source: clock.Clock = clock.SYSTEM,
 ) -> None:
-    """Stop the cluster with all its nodes; with `delete_data` forget it."""
+    """Stop the cluster with all its nodes; with `delete_data` forget it.
+
+    With `keep_pods` only its processes end: pods and all they need stay.
+    """
     from motley.ops.down import down as stop  # here: gRPC takes a while to load
 
     preflight.require_root()
     found = members.present(config)
     if found:
         with progress.step(f"stop {_list(found)}"):
-            await _each(found, lambda one: _stop(one, grace_s, source))
-    for name in {*members.names(config), *(one.node_name for one in found)}:
-        underlay.remove_namespace(members.member(config, name))
+            await _each(found, lambda one: _stop(one, grace_s, source, keep_pods=keep_pods))
+    if keep_pods:
+        await stop(config, progress, grace_s=grace_s, keep_pods=True, source=source)
+        return
+    made = {one.node_name: one for one in found}
+    every = {name: members.member(config, name) for name in members.names(config)} | made
+    for one in every.values():
+        underlay.remove_namespace(one)
+        if one.emulates:
+            emulation.remove(one)
     # Another namespace than ours is gone with all that was in it, or it is not ours to touch.
     if config.nodes and config.netns in (0, current_netns()):
         underlay.remove_uplink(config)
@@ -112,12 +145,19 @@ async def down(
 
 
 async def _stop(
-    one: Config, grace_s: int, source: clock.Clock, *, delete_data: bool = False
+    one: Config,
+    grace_s: int,
+    source: clock.Clock,
+    *,
+    delete_data: bool = False,
+    keep_pods: bool = False,
 ) -> None:
     from motley.ops.down import down as stop  # here: gRPC takes a while to load
 
     quiet = Progress(io.StringIO())
-    await stop(one, quiet, grace_s=grace_s, delete_data=delete_data, source=source)
+    await stop(
+        one, quiet, grace_s=grace_s, delete_data=delete_data, keep_pods=keep_pods, source=source
+    )
 
 
 async def _each(found: Iterable[Config], act: Callable[[Config], Awaitable[None]]) -> None:

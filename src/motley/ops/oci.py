@@ -161,6 +161,16 @@ def write_all(target: Path, images: Sequence[Image], name: str) -> None:
     partial.replace(target)
 
 
+def only(archive: Path, architecture: str, into: Path) -> Path:
+    """An archive with one architecture of an archive that was made here. Raises NotAnArchive."""
+    chosen = [image for image in read(archive) if image.architecture == architecture]
+    if not chosen:
+        raise NotAnArchive(f"{archive} has nothing for {architecture}")
+    target = into / archive.name
+    write_all(target, chosen, (*names(archive), "")[0])
+    return target
+
+
 def files(archive: Path) -> dict[str, bytes]:
     """An archive's files by name. Raises NotAnArchive."""
     try:

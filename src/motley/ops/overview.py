@@ -13,10 +13,12 @@ from motley.api.views import core, pod
 from motley.client import kubeconfig, rest
 from motley.lib import clock
 from motley.ops import members, processes, statefile
+from motley.ops.cluster import tail
 from motley.ops.config import Config
-from motley.ops.supervision import ALIVE, Phase
+from motley.ops.supervision import ALIVE, STABLE_S, Phase
 
 _API_S = 3.0
+_LINES = 5  # of the log of a component that keeps failing
 
 
 class Component(msgspec.Struct, rename="camel"):
@@ -30,6 +32,9 @@ class Component(msgspec.Struct, rename="camel"):
     rss_bytes: int = 0
     reason: str = ""
     log: str = ""
+    failures: int = 0  # ends in a row, each before it had stood for a while
+    last_end: str = ""
+    last_lines: list[str] = []  # of its log, when it keeps failing
 
 
 class Supervisor(msgspec.Struct, rename="camel"):
@@ -68,26 +73,39 @@ async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overvi
     """Look at a cluster."""
     state = statefile.read_state(config.run / "state.json")
     seen = Overview(root=str(config.root), joined=config.server)
+    now = source.now()
     if state.is_supervised and state.supervisor:
         pid = state.supervisor.pid
         seen.supervisor = Supervisor(pid, Phase.RUNNING.value, processes.rss_bytes(pid))
-    seen.components = [_component(config, one) for one in state.components]
+    seen.components = [_component(config, one, now) for one in state.components]
     if not state.is_supervised:
         seen.unsupervised.append(config.node_name)
     for member in members.present(config):
         found = statefile.read_state(member.run / "state.json")
         if seen.components and not found.is_supervised:
             seen.unsupervised.append(member.node_name)
-        seen.components += [_component(member, one, member.node_name) for one in found.components]
+        seen.components += [
+            _component(member, one, now, member.node_name) for one in found.components
+        ]
     running = [c for c in seen.components if c.state == Phase.RUNNING.value]
     seen.is_running = bool(running) and len(running) == len(seen.components)
     seen.is_running = seen.is_running and not seen.unsupervised
-    if any(c.name == "apiserver" and c.pid for c in seen.components):
+    if any(c.name.startswith("apiserver") and c.pid for c in seen.components):
         seen.cluster = await _ask(config, source)
     return seen
 
 
-def _component(config: Config, one: statefile.ComponentState, node: str = "") -> Component:
+def is_failing(one: statefile.ComponentState, now: float) -> bool:
+    """Does it end again and again? One that has come up has to stand for a while to be believed."""
+    if one.state == Phase.BACKOFF.value or not one.since:
+        return one.state == Phase.BACKOFF.value
+    stood_s = now - clock.parse_rfc3339(one.since) if one.state == Phase.RUNNING.value else 0.0
+    return one.failures > 1 and stood_s < STABLE_S
+
+
+def _component(
+    config: Config, one: statefile.ComponentState, now: float, node: str = ""
+) -> Component:
     process = one.process
     state = one.state
     if process is None and state in {phase.value for phase in ALIVE}:
@@ -101,6 +119,9 @@ def _component(config: Config, one: statefile.ComponentState, node: str = "") ->
         rss_bytes=processes.rss_bytes(process.pid) if process else 0,
         reason=one.reason,
         log=str(config.logs / f"{one.name}.log"),
+        failures=one.failures,
+        last_end=one.last_end,
+        last_lines=tail(config.logs / f"{one.name}.log", _LINES) if is_failing(one, now) else [],
     )
 
 

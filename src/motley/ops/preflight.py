@@ -111,7 +111,7 @@ def _ports(config: Config, ours: set[int]) -> Iterator[Problem]:
     for port, component in config.ports.items():
         if port not in ours and not is_free(port):
             holder = listener(port)
-            option = "--port" if component == "apiserver" else "--port-base"
+            option = "--port" if component.startswith("apiserver") else "--port-base"
             yield Problem(
                 f"port {port} ({component}) is taken{f' by {holder}' if holder else ''}",
                 f"stop that program, or choose another port with {option}",

@@ -119,6 +119,15 @@ def environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def command_of(pid: int) -> tuple[str, ...]:
+    """A process's command line; empty when it is gone."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(raw.decode(errors="replace").rstrip("\0").split("\0"))
+
+
 def pids() -> Iterator[int]:
     """Every process of the machine."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -9,7 +9,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motley.ops import processes
@@ -41,9 +41,20 @@ def environment(root: Path, component: str) -> dict[str, str]:
     }
 
 
-def launch(command: Sequence[str], *, root: Path, component: str, log: Path) -> Process:
-    """Start a command in its own session; OSError when it cannot be run."""
-    variables = environment(root, component)
+def launch(
+    command: Sequence[str],
+    *,
+    root: Path,
+    component: str,
+    log: Path,
+    more_variables: Mapping[str, str] | None = None,
+    passed: Mapping[int, int] | None = None,
+) -> Process:
+    """Start a command in its own session; OSError when it cannot be run.
+
+    `passed`: our open files that it shall have, each with the number it has there.
+    """
+    variables = {**environment(root, component), **(more_variables or {})}
     program = shutil.which(command[0], path=_PATH)
     if program is None:
         raise FileNotFoundError(f"{command[0]}: no such command")
@@ -58,6 +69,7 @@ def launch(command: Sequence[str], *, root: Path, component: str, log: Path) -> 
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, out, 1),
                 (os.POSIX_SPAWN_DUP2, out, 2),
+                *((os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in (passed or {}).items()),
             ],
             setsid=True,
             setsigmask=[],

@@ -24,6 +24,8 @@ class ComponentState(msgspec.Struct, omit_defaults=True):
     since: str = ""
     reason: str = ""
     fingerprint: str = ""
+    failures: int = 0  # how often in a row it ended before it had stood for a while
+    last_end: str = ""  # how, the last time
 
     @property
     def process(self) -> Process | None:

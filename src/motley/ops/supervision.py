@@ -5,6 +5,9 @@ everything it needs runs. One that ends is started again after a wait that doubl
 stayed up for a while. One that stops answering altogether is killed and so starts again; one that
 answers "not ready" is left alone, because a restart would not help what it waits for.
 
+Components of another version are replaced one by one, in order: the next goes when the one before
+is ready, so an upgrade that cannot work stops at the first and leaves the others as they were.
+
 Invariant: a dependency that goes away never stops what depends on it.
 """
 
@@ -80,7 +83,13 @@ class Unit(msgspec.Struct):
     answered_at: float = 0.0  # last answer of any kind
     kill_at: float = 0.0
     reason: str = ""
+    last_end: str = ""  # how its last process ended that should not have
     is_wanted: bool = True
+
+    @property
+    def failures(self) -> int:
+        """How often in a row it ended before it had stood for a while."""
+        return self.backoff.attempt
 
     def enter(self, phase: Phase, now: float, reason: str = "") -> None:
         """Change the phase."""
@@ -119,7 +128,7 @@ def _verb(one: Unit, units: Mapping[str, Unit], now: float, stopping: bool) -> s
         if unwanted:
             return "" if _is_needed(one, units) else "terminate"
         if one.fingerprint != one.spec.fingerprint():
-            return "terminate"
+            return "terminate" if _is_turn(one, units) else ""
         return "kill" if _is_hung(one, now) else ""
     if unwanted:
         one.enter(Phase.STOPPED, now)
@@ -142,6 +151,21 @@ def _is_needed(one: Unit, units: Mapping[str, Unit]) -> bool:
     return any(
         one.spec.name in other.spec.after and other.phase in ALIVE for other in units.values()
     )
+
+
+def _is_turn(one: Unit, units: Mapping[str, Unit]) -> bool:
+    """Whether all that come before it are what they should be; one that is not ready itself has
+    nothing to wait for."""
+    if not _is_ready(one):
+        return True
+    for other in units.values():
+        if other is one:
+            break
+        if other.is_wanted and not (
+            _is_ready(other) and other.fingerprint == other.spec.fingerprint()
+        ):
+            return False
+    return True
 
 
 def _is_hung(one: Unit, now: float) -> bool:
@@ -186,6 +210,7 @@ def exited(one: Unit, reason: str, now: float, *, stopping: bool = False) -> Non
     if stood > STABLE_S:
         one.backoff.reset()
     one.restarts += 1
+    one.last_end = reason
     one.start_at = now + one.backoff.next()
     one.enter(Phase.BACKOFF, now, reason)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from motley.lib import clock, journal
-from motley.ops import probing, processes, spawning, statefile, supervision
+from motley.ops import preloaded, probing, processes, spawning, statefile, supervision
 from motley.ops.supervision import ALIVE, Phase, Unit
 
 log = journal.get(__name__)
@@ -54,6 +54,9 @@ class Supervisor:
         self._written: object = None
         self._me = processes.identify(os.getpid())
         self._since = clock_text(clock)
+        self._preloaded = preloaded.Preloaded(
+            root, self._logs / "supervisor.log", self._wake.set, clock
+        )
 
     async def run(self) -> None:
         """Supervise until told to stop."""
@@ -76,6 +79,7 @@ class Supervisor:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._pause_s()):
                         await self._wake.wait()
+        self._preloaded.close()
         if self._stopping:
             self._me = None
             self._write()
@@ -93,6 +97,7 @@ class Supervisor:
         specs = statefile.read_specs(self._run / "components.json")
         self._units = supervision.merge(self._units, specs, self._rng, self._clock.monotonic())
         log.info("components read", names=",".join(self._units))
+        self._prepare()
         self._wake.set()
 
     def _adopt(self) -> None:
@@ -114,11 +119,17 @@ class Supervisor:
                 )
             else:
                 for process in strays:
-                    if command_of(process.pid) == one.spec.command:
+                    if processes.command_of(process.pid) == one.spec.command:
                         supervision.adopted(one, process, one.spec.fingerprint(), 0, now)
             if one.process:
                 self._watch(one.process.pid)
                 log.info("component adopted", name=name, pid=one.process.pid)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What will have to be started shall start quickly."""
+        waiting = [one.spec.command for one in self._units.values() if one.phase not in ALIVE]
+        self._preloaded.prepare(waiting)
 
     def _step(self, tasks: asyncio.TaskGroup) -> None:
         now = self._clock.monotonic()
@@ -153,12 +164,11 @@ class Supervisor:
     def _start(self, one: Unit, now: float) -> None:
         name = one.spec.name
         try:
-            process = spawning.launch(
-                one.spec.command,
-                root=self._root,
-                component=name,
-                log=self._logs / f"{name}.log",
+            process = self._preloaded.launch(
+                one.spec.command, component=name, log_file=self._logs / f"{name}.log"
             )
+        except preloaded.NotYet:
+            return  # we are woken when it can be started
         except OSError as error:
             log.error("component cannot be started", name=name, error=error)
             supervision.exited(one, str(error), now)
@@ -195,8 +205,10 @@ class Supervisor:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._exits[ended[0]] = exit_text(ended[1])
         for name, one in self._units.items():
-            if one.process is not None and not one.process.is_alive:
-                pid = one.process.pid
+            pid = one.process.pid if one.process else 0
+            if one.process is None or (pid in self._watched and pid not in self._exits):
+                continue  # the kernel tells us when it ends
+            if not one.process.is_alive:
                 self._forget(pid)
                 reason = self._exits.get(pid, "ended")
                 log.info("component ended", name=name, pid=pid, reason=reason)
@@ -209,15 +221,15 @@ class Supervisor:
             outcome = await probing.ask(one.spec.probe)
         finally:
             self._probing.discard(name)
-        now = self._clock.monotonic()
+        now, before = self._clock.monotonic(), one.phase
         self._probe_at[name] = now + supervision.next_probe_s(one)
         if one.process == process:  # the answer is that of the process we asked
-            before = one.phase
             supervision.probed(one, outcome, now)
             if one.phase is not before:
                 log.info("component changed", name=name, state=one.phase.value)
                 self._probe_at[name] = now + supervision.next_probe_s(one)
-        self._wake.set()
+        if one.phase is not Phase.RUNNING or before is not Phase.RUNNING:
+            self._wake.set()  # somebody waits for it; the others are asked together
 
     def _pause_s(self) -> float:
         now = self._clock.monotonic()
@@ -242,6 +254,8 @@ class Supervisor:
                 since=clock_text(self._clock, self._clock.monotonic() - one.changed_at),
                 reason=one.reason,
                 fingerprint=one.fingerprint,
+                failures=one.failures,
+                last_end=one.last_end,
             )
             for name, one in self._units.items()
         ]
@@ -262,15 +276,6 @@ def exit_text(status: int) -> str:
     """How a child ended, in words."""
     code = os.waitstatus_to_exitcode(status)
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def command_of(pid: int) -> tuple[str, ...]:
-    """A process's command line; empty when it is gone."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return ()
-    return tuple(raw.decode(errors="replace").rstrip("\0").split("\0"))
 
 
 def main(root: Path) -> int:

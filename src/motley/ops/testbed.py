@@ -22,7 +22,7 @@ import msgspec
 from motley.lib import clock
 from motley.network.paths import nginx
 from motley.ops import config as configs
-from motley.ops import install, members, processes, remains
+from motley.ops import emulation, install, members, processes, remains
 
 T = TypeVar("T")
 NODE_IP = "10.77.0.1"
@@ -165,7 +165,8 @@ class Testbed:
     def up_nodes(self, count: int, *arguments: object) -> str:
         """`motley up --nodes`, where no network was made."""
         return self.motley(
-            "up", "--nodes", count, "--image-cache", self.cache / "images", *arguments
+            *("up", "--nodes", count, "--image-cache", self.cache / "images"),
+            *("--no-functions", "--no-slurm", *arguments),
         )
 
     def node_inside(self, name: str) -> list[str]:
@@ -233,6 +234,9 @@ class Testbed:
             for process in processes.of_cluster(root):
                 processes.send(process, signal.SIGKILL)
         nginx.send(nginx.running(self.root / "gateway"), signal.SIGKILL)
+        for one in members.present(configs.Config(root=self.root)):
+            if one.emulates:
+                emulation.remove(one)
         remains.unmount(self.root)
         for name in _namespaces(configs.Config(root=self.root)):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)

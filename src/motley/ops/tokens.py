@@ -189,7 +189,8 @@ async def delete(client: Client, name: str) -> str:
 
 def published(config: Config, ca: bytes) -> list[tuple[str, dict[str, Any]]]:
     """Paths and objects by which new nodes find their way."""
-    server = kubeconfig.Config(server=f"https://{config.node_ip}:{config.api_port}", ca=ca)
+    first, *further = config.api_servers(config.node_ip)
+    server = kubeconfig.Config(server=first, further=tuple(further), ca=ca)
     settings = NodeSettings(
         pod_cidr=config.pod_cidr,
         service_cidr=config.service_cidr,

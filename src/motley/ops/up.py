@@ -24,9 +24,11 @@ from motley.ops import (
     certificates,
     components,
     containerd,
+    etcdmembers,
     images,
     install,
     preflight,
+    registries,
     remains,
     rootfs,
     storageclass,
@@ -74,6 +76,7 @@ async def up(
     with cluster.exclusive():
         with progress.step("certificates"):
             config.save()
+            etcdmembers.prepare(config, progress.say, source)
             credentials = certificates.ensure(config, source)
         await start(cluster, components.specs(config, credentials), progress, restart=restart)
         with progress.step(f"node {config.node_name} is Ready"):
@@ -90,11 +93,12 @@ async def start(
     config = cluster.config
     with progress.step("images"):
         try:
-            archives = images.ensure(config.images, progress.say)
+            archives = images.ensure(config.images, progress.say, arch=config.emulates)
         except rootfs.Unavailable as error:
             raise Failure(str(error)) from None
     forget_last_boot(config)
     reconfigured = containerd.prepare(components.layout(config))
+    registries.ensure(config, components.layout(config).registries)
     if restart:
         cluster.replace_supervisor()
     wanted = with_generations(

@@ -45,6 +45,13 @@ class Part(NamedTuple):
     is_manifest: bool  # else a configuration
 
 
+class Entry(NamedTuple):
+    """An image that an index lists; no platform: its manifest must be asked."""
+
+    digest: str
+    platform: Platform | None
+
+
 class Reading(NamedTuple):
     """What one answer says."""
 
@@ -68,26 +75,38 @@ def manifest(body: bytes) -> Reading:
     return Reading((), (Part(_digest(described), is_manifest=False),))
 
 
+def entries(body: bytes) -> tuple[Entry, ...] | None:
+    """The images an index lists, in its order; None: the answer is no index."""
+    listed = _object(body).get("manifests")
+    if not isinstance(listed, list):
+        return None
+    return tuple(_listed(listed))
+
+
 def configuration(body: bytes) -> Platform:
     """An image's configuration."""
     return _platform(_object(body))
 
 
 def _index(entries: list[Any]) -> Reading:
+    listed = list(_listed(entries))
+    if not listed:
+        raise Unreadable("an index without images")
+    found = dict.fromkeys(one.platform for one in listed if one.platform is not None)
+    parts = (Part(one.digest, is_manifest=True) for one in listed if one.platform is None)
+    return Reading(tuple(found), tuple(parts))
+
+
+def _listed(entries: list[Any]) -> Iterator[Entry]:
     if len(entries) > _MOST_ENTRIES:
         raise Unreadable(f"an index of {len(entries)} entries")
-    found: list[Platform] = []
-    parts: list[Part] = []
     for entry in _objects(entries):
         said = entry.get("platform")
         if isinstance(said, dict) and said.get("architecture"):
             if _UNKNOWN not in (said.get("architecture"), said.get("os")):
-                found.append(_platform({"os": "linux", **said}))
+                yield Entry(_digest(entry), _platform({"os": "linux", **said}))
         elif not _is_attached(entry):
-            parts.append(Part(_digest(entry), is_manifest=True))
-    if not found and not parts:
-        raise Unreadable("an index without images")
-    return Reading(tuple(dict.fromkeys(found)), tuple(parts))
+            yield Entry(_digest(entry), None)
 
 
 def _is_attached(entry: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ one, never the other way round.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -56,6 +57,15 @@ def rank(variant: str) -> tuple[int, int]:
     """Variants in order: what runs on a rank runs on every higher one."""
     found = _VARIANT.fullmatch(variant)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def best(found: Iterable[Platform], here: Platform) -> Platform | None:
+    """The one of several platforms whose image a machine should run; None: none of them."""
+    fitting = [p for p in found if (p.os, p.arch) == (here.os, here.arch)]
+    if here.variant:
+        fitting = [p for p in fitting if rank(p.variant) <= rank(here.variant)]
+    choose = max if here.variant else min
+    return choose(fitting, key=lambda p: rank(p.variant), default=None)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,8 @@ import aiohttp
 
 from motley.api.views.core import Secret
 from motley.lib import journal
-from motley.registry import credentials, manifests, platforms, references
+from motley.registry import credentials, manifests, platforms, references, variants
+from motley.registry.credentials import Login
 from motley.registry.manifests import Part, Unreadable
 from motley.registry.platforms import ASSUMED, Platform
 from motley.registry.pulling import Document, Missing, Puller, Unreached
@@ -97,12 +98,29 @@ class Resolver:
         except OSError as error:  # a certificate file that has gone
             return guess(image, f"{reference.host}: {error}")
 
+    async def pin(self, image: Reference, here: Platform, login: Login | None = None) -> Reference:
+        """The very manifest a machine of one platform runs, by digest.
+
+        Raises Unreached, and Unreadable where there is none for that platform.
+        """
+        try:
+            async with asyncio.timeout(_IN_ALL_S):
+                digest = await variants.find(self._puller(image, login), image.version, here)
+        except TimeoutError:
+            raise Unreached(f"{image.host}: no answer within {_IN_ALL_S:.0f} s") from None
+        except OSError as error:  # a certificate file that has gone
+            raise Unreached(f"{image.host}: {error}") from None
+        return image._replace(digest=digest)
+
+    def _puller(self, image: Reference, login: Login | None) -> Puller:
+        assert self._session is not None
+        return Puller(self._session, self._registries.of(image.host), image, login)
+
     async def _ask(self, image: Reference, secrets: list[Secret]) -> Resolution:
         """Try each set of credentials, and none, until one is let in."""
         refused = Missing(f"{image.host} was not asked")
         for login in [*credentials.logins(secrets, image), None]:
-            assert self._session is not None
-            puller = Puller(self._session, self._registries.of(image.host), image, login)
+            puller = self._puller(image, login)
             try:
                 first = await puller.manifest(image.version)
                 return await _read(puller, first)

@@ -89,6 +89,10 @@ class Registries:
     def __init__(self, listed: Iterable[Registry] = ()) -> None:
         self._by_host = {registry.host: registry for registry in listed}
 
+    def listed(self) -> list[Registry]:
+        """Those the operator said something about."""
+        return list(self._by_host.values())
+
     def of(self, host: str) -> Registry:
         """The registry of this name."""
         return self._by_host.get(host) or Registry(host)

@@ -16,8 +16,10 @@ events come in the order of their revisions and only after they are durable.
     ├── Full         no space: nothing was changed, try again later
     ├── TooLarge     one transaction holds more bytes than the store takes: nothing was changed
     ├── Unavailable  the store cannot be reached now: try again later
+    │   └── InDoubt  nor is it known whether a transaction happened: re-read first
     ├── Failed       the disk answered with an error: open the store again
     ├── Corrupt      the file is damaged or not ours: it is left as it is, restore a backup
+    │   └── Newer    nothing is damaged: a newer version wrote it, in a format we would misread
     ├── Locked       another process has the store open
     └── Closed       the store was closed
 """
@@ -144,8 +146,12 @@ class TooLarge(StoreError):
 
 
 class Unavailable(StoreError):
-    """The store (on another machine) does not answer. After a `commit`, what it was to do may or
-    may not have happened, which the message then says: re-read before trying again."""
+    """The store (on another machine) does not answer; nothing was changed."""
+
+
+class InDoubt(Unavailable):
+    """The store did not answer a `commit`, and what it was to do may or may not have happened:
+    re-read before trying again."""
 
 
 class Failed(StoreError):
@@ -157,6 +163,10 @@ class Failed(StoreError):
 
 class Corrupt(StoreError):
     """The file is damaged, or not a store of this version; it was not touched."""
+
+
+class Newer(Corrupt):
+    """A newer version of Motley wrote the store, in a format that this one would misread."""
 
 
 class Locked(StoreError):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motley.lib import journal
+from motley.store import format as formats
 from motley.store import sealing
 from motley.store.contract import (
     MAX_OPS,
@@ -38,7 +39,6 @@ from motley.store.contract import (
 log = journal.get(__name__)
 
 APPLICATION_ID = 0x4D6F746C  # "Motl": tells our file from any other SQLite file
-SCHEMA_VERSION = 1
 PER_REVISION = 1000  # row id = revision * this + place in the transaction: readable and ordered
 assert MAX_OPS < PER_REVISION
 PAGE_BYTES = 8192  # two Pods of usual size: at 4,096 one fills a page and wastes a fifth of it
@@ -55,6 +55,7 @@ CREATE TABLE log (
 );
 CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO mark VALUES ('compacted', 0), ('swept', 0);
+-- A mark 'readable_from' is the oldest format that a program must know (see `format`).
 """
 
 # Every row with the row it replaces, when there is one. The + keeps SQLite from indexing the
@@ -92,14 +93,16 @@ def _ids(after: Revision, upto: Revision) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def _failures(doing: str) -> Iterator[None]:
+def _failures(doing: str, path: Path) -> Iterator[None]:
     """SQLite's errors as the contract's."""
     try:
         yield
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
         if name == "SQLITE_FULL":
-            raise Full(f"{doing}: no space left") from error
+            raise Full(
+                f"make room on the disk of {path}, or for its quota; writes go on by themselves"
+            ) from error
         raise Failed(f"{doing}: {error} ({name})") from error
 
 
@@ -142,7 +145,7 @@ class LogFile:
             if value is not None and seal is not sealing.PLAIN:
                 value = seal.seal(key, value, key.encode())
             values += (at * PER_REVISION + place, previous, event.created, key, value)
-        with _failures("cannot write"):
+        with _failures("cannot write", self._path):
             if len(events) <= ROWS:
                 self._insert(values)
                 return
@@ -156,7 +159,7 @@ class LogFile:
         if after < self.compacted:
             raise Compacted(self.compacted)
         events = []
-        with _failures("cannot read"):
+        with _failures("cannot read", self._path):
             rows = self._db.execute(_EVENTS, _ids(after, upto)).fetchall()
         for at, key, kept, created, old_kept, *old in rows:
             value, before = self._opened(key, kept), self._opened(key, old_kept)
@@ -168,7 +171,7 @@ class LogFile:
     def compact(self, revision: Revision) -> None:
         """Declare everything before `revision` forgotten; `sweep` then removes it."""
         if revision > self.compacted:
-            with _failures("cannot compact"):
+            with _failures("cannot compact", self._path):
                 self._db.execute(
                     "UPDATE mark SET revision = ? WHERE name = 'compacted'", (revision,)
                 )
@@ -180,7 +183,7 @@ class LogFile:
             return False
         upto = Revision(min(self.compacted, self._swept + revisions))
         ids = _ids(self._swept, upto)
-        with _failures("cannot compact"), self._transaction():
+        with _failures("cannot compact", self._path), self._transaction():
             self._db.execute(_SWEEP_REPLACED, ids)
             self._db.execute(_SWEEP_DELETED, ids)
             self._db.execute("UPDATE mark SET revision = ? WHERE name = 'swept'", (upto,))
@@ -193,8 +196,10 @@ class LogFile:
         while self.sweep(PER_REVISION):
             pass
         if revision > self.compacted:
-            with _failures("cannot compact"):
-                self._db.execute("UPDATE mark SET revision = ?", (revision,))
+            with _failures("cannot compact", self._path):
+                self._db.execute(
+                    "UPDATE mark SET revision = ? WHERE name IN ('compacted', 'swept')", (revision,)
+                )
             self.compacted = self._swept = revision
 
     def close(self) -> None:
@@ -209,7 +214,10 @@ class LogFile:
 
     def _insert(self, values: list[int | str | bytes | None]) -> None:
         rows = ",".join(["(?,?,?,?,?)"] * (len(values) // COLUMNS))
-        self._db.execute(f"INSERT INTO log VALUES {rows}", values)
+        # By name: a newer format may have columns that we do not know.
+        self._db.execute(
+            f"INSERT INTO log (id, previous, created, key, value) VALUES {rows}", values
+        )
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -255,14 +263,20 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     if not tables:
         return
     (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise Corrupt(f"{path} is an SQLite file, but not a Motley store")
-    if version != SCHEMA_VERSION:
-        raise Corrupt(f"{path} has format {version}, this version of Motley reads {SCHEMA_VERSION}")
+    formats.check(read_format(db), str(path))
     damage = [text for (text,) in db.execute("PRAGMA quick_check(3)")]
     if damage != ["ok"]:
         raise Corrupt(f"{path}: {'; '.join(damage)}")
+
+
+def read_format(db: sqlite3.Connection) -> formats.Format:
+    """What the file says of its format; one that says no more is readable by its own only."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    has_marks = db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'mark'").fetchone()
+    found = read_marks(db).get("readable_from") if has_marks else None
+    return formats.Format(version, version if found is None else found)
 
 
 def read_marks(db: sqlite3.Connection) -> dict[str, Revision]:
@@ -322,7 +336,7 @@ def _configure(db: sqlite3.Connection, quota_bytes: int) -> None:
         # One transaction, the header fields included: a file is either new or complete.
         db.executescript(
             f"BEGIN; PRAGMA application_id = {APPLICATION_ID};"
-            f"PRAGMA user_version = {SCHEMA_VERSION}; {_SCHEMA} COMMIT;"
+            f"PRAGMA user_version = {formats.CURRENT}; {_SCHEMA} COMMIT;"
         )
 
 

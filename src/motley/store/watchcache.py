@@ -39,6 +39,7 @@ log = journal.get(__name__)
 A = TypeVar("A")
 
 CAPACITY = 4096  # changes kept: a minute of a very busy resource, hours of a quiet one
+FOLLOWED = 512  # of the last changes, encoded forms are kept for those who follow closely
 CATCH_UP_S = 3.0  # kube-apiserver's limit for waiting until a cache has a revision
 RECHECK_S = 0.01
 LIST_AGAIN_S = 1.0  # the store has already tried for a while when it says `Unavailable`
@@ -68,7 +69,8 @@ class CachedEvent(Struct, Generic[A], frozen=True, gc=False):
     begins to match is ADDED to it, what no longer matches is DELETED from it."""
     encodings: dict[str, bytes] = msgspec.field(default_factory=dict)
     """Room for the caller to keep encoded forms of this event, by name, so that each is made once
-    for all watchers. They go when the event leaves the ring."""
+    for all watchers. They go when newer events have come: they are as large as the object, and
+    whoever is that late can have them made again."""
 
 
 class Listing(Struct, Generic[A], frozen=True, gc=False):
@@ -102,6 +104,7 @@ class WatchCache(Generic[A]):
         self._latest: Keyspace[Cached[A]] = Keyspace()
         self._ring: list[CachedEvent[A]] = []
         self._dropped = 0  # how many changes left the ring: ring[i] has number dropped + i
+        self._plain = 0  # changes of the ring whose encoded forms are gone
         self._horizon = Revision(0)  # the ring holds every change after this revision
         self._applied = Revision(0)
         self._watch: Watch | None = None
@@ -241,6 +244,7 @@ class WatchCache(Generic[A]):
         self._latest = Keyspace(items)
         self._dropped += len(self._ring) + 1  # no old cursor can be mistaken for a current one
         self._ring = []
+        self._plain = 0
         self._horizon = self._applied = revision
         for cursor in self._cursors:
             cursor.wake()
@@ -276,11 +280,16 @@ class WatchCache(Generic[A]):
 
     def _trim(self) -> None:
         """Drop the oldest changes, many at a time: that moves the rest rarely."""
+        late = len(self._ring) - FOLLOWED
+        for event in self._ring[self._plain : max(late, self._plain)]:
+            event.encodings.clear()
+        self._plain = max(late, self._plain)
         if len(self._ring) >= 2 * self._capacity:
             count = len(self._ring) - self._capacity
             self._horizon = self._ring[count - 1].revision
             self._dropped += count
             del self._ring[:count]
+            self._plain = max(0, self._plain - count)
 
     async def _some_progress(self) -> None:
         """Wait for a change here, or a moment: changes elsewhere move `revision` silently."""

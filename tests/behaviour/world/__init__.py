@@ -7,7 +7,8 @@ gives the same result every time.
 
     from world import Behaviour, simulate
 
-    @simulate(nodes=3)                      # also: seed, latency_s, options, manager, scheduler
+    @simulate(nodes=3)                      # also: seed, latency_s, options, manager, scheduler,
+                                            # extensions
     async def test_a_rollout_ends(world):   # further arguments are pytest's fixtures
         world.kubelets.script = lambda pod: Behaviour(start_s=5, ready_s=10)
         await world.create(Deployment, {...})

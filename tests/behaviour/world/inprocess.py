@@ -159,6 +159,7 @@ class InProcess(transport.Transport):
 
     async def _once(
         self,
+        server: str,
         method: str,
         path: str,
         data: bytes | None,

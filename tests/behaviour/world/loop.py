@@ -79,10 +79,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """`motley.lib.clock.Clock` on the running virtual loop."""
+    """`motley.lib.clock.Clock` on the running virtual loop; its wall clock may be put elsewhere."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
 
     def now(self) -> float:
-        return BEGINNING + self.monotonic()
+        return BEGINNING + self.monotonic() + self.ahead_s
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

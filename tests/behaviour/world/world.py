@@ -17,7 +17,7 @@ from motley.api import status
 from motley.api.views.base import Key, Object
 from motley.api.views.core import Node, ServiceAccount
 from motley.api.views.pod import Pod
-from motley.apiserver import document, server
+from motley.apiserver import document, extension, server
 from motley.apiserver.authn import TokenFile
 from motley.apiserver.authn.user import AUTHENTICATED, MASTERS, User
 from motley.client.informer import Informer
@@ -58,6 +58,7 @@ class World:
         self._group: asyncio.TaskGroup | None = None
         self._server: AsyncExitStack | None = None
         self._informers: dict[type[Object], Informer[Any]] = {}
+        self.extensions: Sequence[extension.Factory] = ()
 
     @classmethod
     @asynccontextmanager
@@ -70,10 +71,12 @@ class World:
         latency_s: float = 0.0,
         manager: bool = True,
         scheduler: bool = True,
+        extensions: Sequence[extension.Factory] = (),
     ) -> AsyncIterator["World"]:
         """A running cluster with `nodes` Ready nodes, `node-0` and on."""
         with _seeded(seed):
             world = cls(seed, options, latency_s)
+            world.extensions = extensions
             async with (
                 asyncio.TaskGroup() as world._group,
                 asyncio.TaskGroup() as world.wire.handlers,
@@ -115,7 +118,9 @@ class World:
         """Serve the store."""
         self._server = AsyncExitStack()
         tokens = TokenFile(USERS)
-        made = server.assemble(_CONFIG, self.store, None, tokens, self.clock, self.rng)
+        made = server.assemble(
+            _CONFIG, self.store, None, tokens, self.clock, self.rng, extensions=self.extensions
+        )
         self.wire.app = await self._server.enter_async_context(made)
 
     async def stop_server(self) -> None:

@@ -35,6 +35,7 @@ _CONTROLLERS = (
 
 
 _NOT_THERE = (
+    "autoscaling.k8s.io/v1",
     "autoscaling/v2beta2",
     "extensions/v1beta1",
     "scheduling.k8s.io/v1beta1",

@@ -124,7 +124,12 @@ def test_a_gpu_job_becomes_a_slurm_job(path):
             "cuFilePath": path,
             "resultFileName": "result",
             "resultFilePath": "/home/me",
-            "args": {"numTasksPerNode": 1, "cpusPerTask": 2, "gpuResources": "gpu:2"},
+            "args": {
+                "numTasksPerNode": 1,
+                "cpusPerTask": 2,
+                "gpuResources": "gpu:2",
+                "mail": {"type": "end", "userName": "albus_tan"},
+            },
         },
     }
 
@@ -133,14 +138,14 @@ def test_a_gpu_job_becomes_a_slurm_job(path):
     assert job["kind"] == "SlurmJob"
     assert job["spec"] == {
         "sourcePath": path,
-        "build": "nvcc -o 'my sum' 'my sum.cu'",
+        "build": "nvcc -O3 -o 'my sum' 'my sum.cu'",
         "command": "'./my sum'",
-        "output": "result.out",
-        "error": "result.err",
-        "resultPath": "/home/me",
-        "tasksPerNode": 1,
+        "resultFileName": "result",
+        "resultFilePath": "/home/me",
+        "numTasksPerNode": 1,
         "cpusPerTask": 2,
-        "gpus": 2,
+        "gpuResources": 2,
+        "mail": {"type": "end", "user": "albus_tan@sjtu.edu.cn"},
     }
 
 

@@ -83,12 +83,17 @@ async def test_a_full_disk_changes_nothing_and_says_so(api, monkeypatch):
     from motley.store.contract import Full
 
     async def full(*_):
-        raise Full("no space")
+        raise Full("make room on the disk")
 
     monkeypatch.setattr(api.app._core.store, "commit", full)
     refused = await api.create(MAPS, {"metadata": {"name": "a"}})
 
-    assert (refused.code, refused.headers["retry-after"]) == (503, "5")
+    # kubectl would wait and try again, were it told when to.
+    assert (refused.code, "retry-after" in refused.headers) == (507, False)
+    assert refused.json["reason"] == "InsufficientStorage"
+    assert refused.message == (
+        "the store has no space left and nothing was changed: make room on the disk"
+    )
 
 
 async def test_a_client_that_leaves_mid_request_is_no_failure(api):

@@ -94,3 +94,36 @@ async def test_discovery_lists_the_kinds_in_both_forms(minik8s):
 
     for shown in (found, aggregated):
         assert (shown["dns"], shown["slurmjobs"], shown["pods"]) == ("DNS", "Job", "Pod")
+
+
+async def test_an_object_is_named_by_its_uid_as_well_as_by_its_name(minik8s):
+    uid = (await minik8s.create(PODS, pod())).json["metadata"]["uid"]
+
+    found = await minik8s.get(f"{PODS}/{uid}")
+
+    assert (found.code, found.json["metadata"]["name"]) == (200, "p")
+    assert uid in found.warnings[0]
+    assert (await minik8s.get(f"{PODS}/p")).warnings == []
+    patched = await minik8s.patch(f"{PODS}/{uid}", {"metadata": {"labels": {"a": "b"}}}, "merge")
+    assert patched.json["metadata"]["labels"] == {"a": "b"}
+    assert (await minik8s.get(f"/api/v1/namespaces/other/pods/{uid}")).code == 404
+    assert (await minik8s.delete(f"{PODS}/{uid}")).code == 200
+    assert (await minik8s.get(f"{PODS}/{uid}")).code == 404
+
+
+async def test_a_name_that_looks_like_a_uid_is_a_name_first(minik8s):
+    uid = (await minik8s.create(PODS, pod())).json["metadata"]["uid"]
+    maps = "/api/v1/namespaces/default/configmaps"
+    other = (await minik8s.create(maps, {"metadata": {"name": "other"}})).json["metadata"]["uid"]
+    await minik8s.create(maps, {"metadata": {"name": other}, "data": {"a": "by name"}})
+    assert (await minik8s.get(f"{maps}/{other}")).json["data"] == {"a": "by name"}
+    # Another kind's UID is nobody's here, and so is an owner's.
+    assert (await minik8s.get(f"{maps}/{uid}")).code == 404
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}
+    await minik8s.create(maps, {"metadata": {"name": "owned", "ownerReferences": [owner]}})
+    assert (await minik8s.get(f"{maps}/{uid}")).code == 404
+
+
+async def test_without_the_switch_a_uid_is_no_name(api):
+    uid = (await api.create(PODS, pod())).json["metadata"]["uid"]
+    assert (await api.get(f"{PODS}/{uid}")).code == 404

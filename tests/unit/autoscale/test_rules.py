@@ -177,3 +177,9 @@ def test_an_autoscalers_own_tolerances_count(an_autoscaler):
     hpa = an_autoscaler(behavior={"scaleUp": {"tolerance": "50m"}, "scaleDown": {"tolerance": "0"}})
     assert rules.tolerances(hpa, Settings()) == (0.0, 0.05)
     assert rules.tolerances(an_autoscaler(), Settings()) == (0.1, 0.1)
+
+
+def test_recommendations_from_before_the_clock_was_put_back_are_forgotten():
+    history = History().begun(9, 4000.0).recommended(9, 4015.0, 300.0)
+    after = history.recommended(2, 415.0, 300.0)
+    assert after.recommendations == ((415.0, 2),)

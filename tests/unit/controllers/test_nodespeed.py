@@ -173,3 +173,27 @@ def test_without_that_what_agents_measured_does():
     assert nodespeed.scale([node(measured_speed="0.7")]) == {"n": 0.7}
     assert nodespeed.scale([node("0.8", measured_speed="0.7")]) == {"n": 0.8}
     assert nodespeed.scale([node(measured_speed="odd"), node()]) == {}
+
+
+def measured(name="n", **labels):
+    annotations = {nodespeed.MEASURED: "0.104"}
+    return Node.of({"metadata": {"name": name, "annotations": annotations, "labels": labels}})
+
+
+def test_before_there_is_a_load_a_node_is_as_fast_as_it_measured():
+    body = nodespeed.first_label(measured(), [measured()], UNSET)
+    assert body == {"labels": {"hice.kj": "0.104"}, "annotations": {nodespeed.LABELLED: "0.104"}}
+
+
+@pytest.mark.parametrize(
+    ("node", "others", "auto_label"),
+    [
+        (measured(), [], NEVER),
+        (measured(**{"hice.kj": "2"}), [], ALWAYS),  # it has one already
+        (measured(), [measured("m", **{"hice.kj": "2"})], UNSET),  # people set the scale
+        (measured(), [Node.of({"metadata": {"name": "m"}})], UNSET),  # that one counts as 1
+        (Node.of({"metadata": {"name": "n"}}), [], ALWAYS),
+    ],
+)
+def test_what_a_node_measured_is_not_its_label_where(node, others, auto_label):
+    assert nodespeed.first_label(node, [node, *others], auto_label) == {}

@@ -65,6 +65,12 @@ def test_the_same_moment_again_changes_nothing():
     assert paired(pair, Point(100.0, 10.0, 1)) == pair
 
 
+def test_measuring_begins_anew_when_the_clock_was_put_back():
+    pair = Pair(Point(4000.0, 9.0, 1), Point(4015.0, 10.0, 1))
+    assert paired(pair, Point(430.0, 11.0, 1)) == Pair(None, Point(430.0, 11.0, 1))
+    assert paired(pair, Point(4010.0, 10.0, 1)) == pair  # an answer that was overtaken
+
+
 def test_a_pod_is_shown_when_all_its_containers_are_known():
     other = WEB._replace(container="d")
     usage = Usage(keep_s=30.0)

@@ -10,7 +10,7 @@ from motley.api.views.paths import Ingress, IngressClass, Route
 from motley.network.dns import wire
 from motley.network.dns.wire import Query
 from motley.network.dns.zone import Zone
-from motley.network.paths import hostsfile, publish, reach
+from motley.network.paths import hostsfile, publish
 from motley.network.paths.certificates import Store
 from motley.network.paths.sites import Certificate, Owner, Problem, Refused
 
@@ -112,13 +112,6 @@ def test_a_hosts_file_keeps_everything_that_is_not_ours(tmp_path):
     path.write_text(path.read_text() + "::1\tip6\n")
     assert hostsfile.write(path, {}, "m")
     assert path.read_text() == "127.0.0.1\tlocalhost\n# mine\n::1\tip6\n"
-
-
-def test_only_addresses_outside_the_clusters_ranges_need_a_route():
-    found = reach.outside(
-        {"10.96.0.3", "10.6.1.1", "10.244.3.4"}, ["10.96.0.0/16", "10.244.0.0/16"]
-    )
-    assert found == {"10.6.1.1"}
 
 
 @pytest.fixture

@@ -161,3 +161,28 @@ async def test_images_are_pulled_or_not_and_what_is_not_there_is_not_found(runti
         await runtime.sandbox("none")
     with pytest.raises(RuntimeFailure, match="not simulated"):
         await runtime.exec_url("none", ["sh"], stdin=False, tty=False)
+
+
+async def test_addresses_of_a_ready_sandbox_are_asked_for_once(runtime, tmp_path, monkeypatch):
+    asked = []
+    real = runtime.sandbox
+
+    async def counted(sandbox_id):
+        asked.append(sandbox_id)
+        return await real(sandbox_id)
+
+    monkeypatch.setattr(runtime, "sandbox", counted)
+    first = await runtime.run_sandbox(sandbox(tmp_path))
+    seen = [(await runtime.pod("u1")).sandboxes[0] for _ in range(3)]
+    assert asked == [first]
+    assert seen[0].ips
+    assert seen[1:] == seen[:1] * 2
+
+    await runtime.stop_sandbox(first)
+    assert not (await runtime.pod("u1")).sandboxes[0].is_ready
+    await runtime.remove_sandbox(first)
+    second = await runtime.run_sandbox(sandbox(tmp_path))
+    assert (await runtime.pod("u1")).sandboxes[0].id == second
+    assert asked == [first, second]
+    await runtime.list_sandboxes()
+    assert list(runtime._addressed) == [second], "what is gone is forgotten"

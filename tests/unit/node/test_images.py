@@ -104,6 +104,17 @@ async def test_failed_pulls_back_off_and_double():
     assert (await keeper.ensure("a:1", "IfNotPresent"))[1] is True
 
 
+async def test_a_back_off_ends_when_the_clock_is_put_back():
+    runtime, clock = Runtime(), Clock()
+    runtime.error = RuntimeFailure("no such host")
+    keeper = Images(runtime, clock=clock)
+    for _ in range(2):
+        with pytest.raises(ImageError, match="failed to pull"):
+            await keeper.ensure("a:1", "IfNotPresent")
+        clock.time -= 3600
+    assert len(runtime.pulled) == 2
+
+
 async def test_an_unreachable_runtime_is_not_the_images_fault():
     runtime = Runtime()
     runtime.error = RuntimeUnavailable("restarting")

@@ -321,3 +321,11 @@ def test_story(path):
 
 def test_there_are_stories():
     assert len(list(DATA.glob("*.txt"))) >= 10
+
+
+@pytest.mark.parametrize(
+    ("due", "is_early"),
+    [(START + 5, True), (START, False), (START - 5, False), (START + 3605, False)],
+)
+def test_a_wait_that_was_reckoned_before_the_clock_was_put_back_is_over(due, is_early):
+    assert pods.is_early(START, due, 10.0) is is_early

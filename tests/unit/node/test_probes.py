@@ -37,6 +37,10 @@ def test_the_first_check_waits_for_the_initial_delay_from_the_start():
     assert first_check_at(probe(initial_delay_seconds=10), started_at=100, now=200) == 200
 
 
+def test_the_first_check_does_not_wait_for_a_clock_that_was_put_back():
+    assert first_check_at(probe(initial_delay_seconds=10), started_at=3700, now=100) == 110
+
+
 def test_named_ports_are_looked_up():
     container = Container(name="c", ports=[])
     assert resolve_port(80, container) == 80

@@ -3,7 +3,7 @@
 import pytest
 
 from motley.apiserver import tls
-from motley.ops import certificates
+from motley.ops import certificates, members
 from motley.ops.authority import Authority
 from motley.ops.config import Config
 from motley.ops.failure import Failure
@@ -68,3 +68,41 @@ def test_every_certificate_is_listed_and_can_be_renewed(config):
 def test_without_certificates_it_says_where_it_looked(tmp_path):
     with pytest.raises(Failure, match="there are no certificates in"):
         Authority(tmp_path)
+
+
+def test_certificates_of_further_nodes_are_listed_and_renewed_with_the_others(tmp_path):
+    config = Config(root=tmp_path, node_name="node-1", node_ip="10.77.0.1", nodes=2)
+    config.save()
+    certificates.ensure(config)
+    member = members.member(config, "node-2")
+    member.save()
+    files = certificates.ensure_member(config, member)
+    authority = Authority(config.root)
+    names = {one.name for one in authority.listed()}
+    assert {"node-2/node.kubeconfig", "node-2/proxy.kubeconfig", "node-2/node.crt"} < names
+    assert "node-2/gateway.kubeconfig" not in names
+    before = tls.pair_of(files.kubeconfig("node")), tls.pair_of(files.kubeconfig("proxy"))
+
+    assert authority.renew(["node-2/node.kubeconfig"]) == ["node-2/node.kubeconfig"]
+
+    after = tls.pair_of(files.kubeconfig("node")), tls.pair_of(files.kubeconfig("proxy"))
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    old = files.node_cert.read_bytes()
+    assert "node-2/node.crt" in authority.renew([])
+    assert files.node_cert.read_bytes() != old
+
+
+def test_a_new_authority_signs_for_further_nodes_as_well(tmp_path):
+    config = Config(root=tmp_path, node_name="node-1", node_ip="10.77.0.1", nodes=2)
+    config.save()
+    certificates.ensure(config)
+    member = members.member(config, "node-2")
+    member.save()
+    files = certificates.ensure_member(config, member)
+    authority = Authority(config.root)
+    authority.begin()
+    authority.finish()
+    pki = tls.load(config.root / "apiserver")
+    assert _authority_of(files.kubeconfig("node")) == pki.ca_pem
+    assert tls.issued_by_us(files.node_cert.read_bytes(), pki.ca_pem)

@@ -35,6 +35,8 @@ def test_what_is_still_good_stays(tmp_path):
         "node.kubeconfig",
         "proxy.kubeconfig",
         "gateway.kubeconfig",
+        "functions.kubeconfig",
+        "slurm.kubeconfig",
         "node.crt",
         "node.key",
     }

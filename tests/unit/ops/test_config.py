@@ -64,9 +64,13 @@ def test_every_cluster_has_its_own_cgroup(tmp_path):
 
 
 def test_ports_are_those_of_kubernetes_unless_moved():
-    gateway = {10280, 10281, 10282}
-    assert set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259} | gateway
+    gateway, others = {10280, 10281, 10282}, {10285, 10286, 10287}
+    assert (
+        set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259} | gateway | others
+    )
     assert set(configs.Config(host_ports=True).ports) >= {80, 443}
+    slim = configs.Config(functions=False, slurm=False)
+    assert not set(slim.ports) & others
     assert min(configs.Config(port_base=20000, api_port=30000).ports) == 20008
 
 

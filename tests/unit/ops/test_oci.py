@@ -4,6 +4,7 @@ import os
 import tarfile
 
 import msgspec
+import pytest
 
 from motley.ops import oci
 
@@ -64,3 +65,20 @@ def test_the_diff_id_is_the_digest_of_the_uncompressed_layer(tmp_path):
     import gzip
 
     assert layer.diff_id == oci.digest(gzip.decompress(layer.data))
+
+
+def test_one_architecture_of_an_archive_can_be_taken_alone(tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    both = tmp_path / "both.tar"
+    layers = [oci.layer(tree)]
+    made = [oci.Image(arch, layers, {"Cmd": [arch]}) for arch in ("amd64", "arm64")]
+    oci.write_all(both, made, "localhost/x:1")
+    (tmp_path / "out").mkdir()
+    alone = oci.only(both, "arm64", tmp_path / "out")
+    assert oci.architectures(alone) == ["arm64"]
+    assert oci.names(alone) == ["localhost/x:1"]
+    (image,) = oci.read(alone)
+    assert image.config == {"Cmd": ["arm64"]}
+    with pytest.raises(oci.NotAnArchive, match="nothing for riscv64"):
+        oci.only(both, "riscv64", tmp_path / "out")

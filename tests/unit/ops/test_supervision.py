@@ -96,6 +96,35 @@ def test_a_changed_command_replaces_the_process_without_counting_a_restart():
     assert all_["a"].restarts == 0
 
 
+def test_a_new_version_replaces_components_one_by_one_and_stops_where_one_does_not_come_up():
+    all_ = units(A, B)
+    running(all_["a"])
+    running(all_["b"])
+    newer = [msgspec.structs.replace(spec, version="2") for spec in (A, B)]
+    all_ = supervision.merge(all_, newer, Random(1))
+    assert decide(all_, 1.0) == [Action("terminate", "a")]
+    supervision.terminated(all_["a"], 1.0)
+    assert decide(all_, 1.1) == []
+    supervision.exited(all_["a"], "exit code 0", 1.2)
+    assert decide(all_, 1.2) == [Action("start", "a")]
+    started(all_["a"], 1.3)
+    assert decide(all_, 1.4) == []
+    supervision.exited(all_["a"], "exit code 1", 1.5)
+    assert decide(all_, 1.5) == []  # the new one failed: the old b stays
+    started(all_["a"], 2.0)
+    supervision.probed(all_["a"], Outcome.READY, 2.1)
+    assert decide(all_, 2.1) == [Action("terminate", "b")]
+
+
+def test_what_never_came_up_is_replaced_without_waiting_its_turn():
+    all_ = units(A, B)
+    started(all_["a"])
+    started(all_["b"])
+    newer = [msgspec.structs.replace(spec, version="2") for spec in (A, B)]
+    all_ = supervision.merge(all_, newer, Random(1))
+    assert decide(all_, 1.0) == [Action("terminate", "a"), Action("terminate", "b")]
+
+
 def test_the_same_command_in_a_new_generation_is_another_process():
     assert A.fingerprint() == msgspec.structs.replace(A, probe="", grace_s=1.0).fingerprint()
     assert A.fingerprint() != msgspec.structs.replace(A, generation=1).fingerprint()

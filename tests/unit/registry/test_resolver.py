@@ -11,7 +11,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from motley.api.views.core import Secret
+from motley.registry import platforms, references
 from motley.registry import resolver as resolving
+from motley.registry.manifests import Unreadable
+from motley.registry.pulling import Missing
 from motley.registry.resolver import ASSUMPTION, KEYWORD, REGISTRY, Resolver
 from motley.registry.settings import Registries, Registry
 
@@ -311,3 +314,56 @@ async def test_the_same_failure_is_told_in_the_same_words():
         told = {(await resolver.resolve("127.0.0.1:1/app:1")).problem for _ in range(2)}
     (words,) = told
     assert "0x" not in words
+
+
+def variant(name):
+    return {"variant": name.partition("/")[2]} if "/" in name else {}
+
+
+async def pin(fake, platform, image="team/app:1"):
+    known = Registries([Registry(fake.host, plain_http=True)])
+    async with Resolver(known) as resolver:
+        name = references.parse(f"{fake.host}/{image}")
+        return (await resolver.pin(name, platforms.parse(platform))).digest
+
+
+async def test_a_machine_is_given_the_manifest_of_its_platform(fake):
+    made = {arch: fake.image(f"x-{arch}", arch) for arch in ("amd64", "arm64")}
+    made |= {f"arm/{v}": fake.image(f"x-{v}", "arm", variant=v) for v in ("v6", "v7")}
+    entries = [
+        {"digest": found, "platform": {"architecture": name.partition("/")[0], **variant(name)}}
+        for name, found in made.items()
+    ]
+    fake.put("1", {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+    assert await pin(fake, "arm64") == made["arm64"]
+    assert await pin(fake, "arm/v7") == made["arm/v7"]
+    assert await pin(fake, "arm/v6") == made["arm/v6"]
+    assert await pin(fake, "arm") == made["arm/v6"]  # the oldest, where the machine does not say
+    for missing in ("riscv64", "arm/v5", "windows/amd64"):
+        with pytest.raises(Unreadable, match=f"no match for platform .*{missing}"):
+            await pin(fake, missing)
+
+
+async def test_a_plain_manifest_is_given_only_to_its_own_platform(fake):
+    digest = fake.image("1", "arm64")
+    assert await pin(fake, "arm64") == digest
+    assert await pin(fake, "arm64", f"team/app@{digest}") == digest
+    with pytest.raises(Unreadable, match="it is for linux/arm64"):
+        await pin(fake, "amd64")
+
+
+async def test_an_index_that_does_not_say_its_platforms_is_looked_into(fake):
+    digests = [fake.image(arch, arch) for arch in ("amd64", "arm64")]
+    fake.put("1", {"schemaVersion": 2, "manifests": [{"digest": one} for one in digests]})
+    assert await pin(fake, "arm64") == digests[1]
+
+
+async def test_an_index_without_end_and_a_registry_that_fails_are_said(fake):
+    fake.put("1", {"schemaVersion": 2, "manifests": [{"digest": digest(b"gone")}]})
+    with pytest.raises(Missing):
+        await pin(fake, "arm64")
+    inner = fake.image("x", "arm64")
+    for _ in range(4):
+        inner = fake.put("2", {"schemaVersion": 2, "manifests": [{"digest": inner}]})
+    with pytest.raises(Unreadable, match="too deep"):
+        await pin(fake, "arm64", "team/app:2")

@@ -495,7 +495,9 @@ def test_it_is_not_part_of_the_default_profile(world):
 def test_the_cluster_of_motley_up_has_gangs_and_else_the_default_profile(world):
     handle = world().handle
     (usual,) = profiles.default(handle).values()
-    (ours,) = profiles.build(profiles.parse(components.SCHEDULER.read_text()), handle).values()
+    built = profiles.build(profiles.parse(components.SCHEDULER.read_text()), handle)
+    ours = built["default-scheduler"]
+    assert built.keys() == {"default-scheduler", "kubehice-scheduler"}
     assert ours.plugins.keys() - usual.plugins.keys() == {"Coscheduling"}
     assert usual.plugins.keys() - ours.plugins.keys() == {"PrioritySort"}
     for point in ("filter", "pre_score", "bind"):
@@ -503,3 +505,4 @@ def test_the_cluster_of_motley_up_has_gangs_and_else_the_default_profile(world):
     assert [(p.name, weight) for p, weight in ours.score] == [
         (p.name, weight) for p, weight in usual.score
     ]
+    assert "Hicev2" in built["kubehice-scheduler"].plugins

@@ -1,6 +1,7 @@
 """LoadAware: thresholds over measured use, percentiles of a window, and free capacity as score."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from motley.metrics import prometheus_rules
 from motley.scheduler import images, profiles
 from motley.scheduler.columns import Columns
 from motley.scheduler.contract import SKIP, Handle
+from motley.scheduler.cycle import Cycle
 from motley.scheduler.plugins.cpu_real_usage import CpuRealUsage
 from motley.scheduler.plugins.load import DEFAULT_METRICS, LoadMeasured
 from motley.scheduler.plugins.load_aware import LoadAware
@@ -23,7 +25,9 @@ from motley.scheduler.plugins.mem_real_usage import MemRealUsage
 from motley.scheduler.plugins.samples import SLOTS, Samples
 from motley.scheduler.podinfo import PodInfos
 
+EXAMPLES = Path(__file__).parents[3] / "examples/realusage"
 PROMETHEUS = {"prometheusApiAddr": "http://127.0.0.1:9"}
+REQUESTS = {"metrics": {"httpRequests": "node_http_requests_percent"}}
 
 
 class World:
@@ -239,6 +243,106 @@ def test_the_score_may_go_by_a_window_too(node, pod, clock):
     assert world.allowed(pod()) == "b", "the filter goes by the last measurement"
 
 
+# -- features besides CPU and memory --------------------------------------------------------
+
+
+def test_a_node_that_serves_too_many_requests_takes_no_pods(node, pod, clock):
+    world = World(node, clock, "abc", **REQUESTS, usageThresholds={"cpu": 65, "httpRequests": 80})
+    world.take(cpu=[10, 70, 10], httpRequests=[81, 10, None])
+    info = world.infos.of(pod())
+    assert world.allowed(pod()) == "c", "nothing is known of its requests"
+    assert world.plugin.explain(info, world.nodes, np.ones(3, bool)) == {
+        "node(s) use more than 65% of cpu": 1,
+        "node(s) use more than 80% of httpRequests": 1,
+    }
+    assert world.plugin.ages(info) == {"cpu": 0, "httpRequests": 0}
+
+
+def test_thresholds_of_a_feature_may_go_by_a_window(node, pod, clock):
+    aggregated = {"usageThresholds": {"httpRequests": 60}, "usageAggregationType": "avg"}
+    world = World(node, clock, "ab", **REQUESTS, aggregated=aggregated)
+    for share in (20, 20, 90):
+        world.take(httpRequests=[share, 70])
+        clock.time += 15
+    assert world.allowed(pod()) == "a", "43 % on average against 70 %"
+
+
+def test_the_score_weighs_a_feature_like_the_others(node, pod, clock):
+    weights = {"memory": 1, "httpRequests": 3}
+    factors = {"memory": 0}
+    world = World(
+        node, clock, "abc", **REQUESTS, resourceWeights=weights, estimatedScalingFactors=factors
+    )
+    world.take(memory=[20, 60, 40], httpRequests=[80, 20, None])
+    # The third is as free of requests as the others are on average, and no better.
+    assert world.scores(pod()) == [(80 + 3 * 20) / 4, (40 + 3 * 80) / 4, int((60 + 3 * 50) / 4)]
+    clock.time += 181
+    world.take(memory=[20, 60, 40])
+    assert world.scores(pod()) == [80, 40, 60], "nobody counts requests any more"
+
+
+def test_a_burst_spreads_by_what_pods_serve_on_average_and_closes_no_node(node, pod, clock):
+    args = {"resourceWeights": {"httpRequests": 1}, "usageThresholds": {"httpRequests": 35}}
+    world = World(node, clock, "abc", **REQUESTS, **args)
+    for i, name in enumerate("aabbccc"):
+        world.place(pod(f"old{i}"), name)
+    world.take(httpRequests=[10, 12, 34])  # 56 % by seven pods: 8 % each
+    placed = dict.fromkeys("abc", 0)
+    for i in range(6):
+        asks = pod(f"p{i}")
+        best = "abc"[int(np.argmax(world.scores(asks)))]
+        world.place(asks, best, assumed=True)
+        placed[best] += 1
+    assert placed == {"a": 3, "b": 3, "c": 0}
+    assert world.allowed(pod()) == "abc", "36 % of one is only guessed, not held against it"
+    for _ in range(2):
+        clock.time += 300
+        world.take(httpRequests=[20, 12, 34])
+    assert world.scores(pod()) == [80, 88, 66], "what they serve is measured now"
+
+
+async def test_features_are_asked_of_the_prometheus_by_their_series(node, monkeypatch):
+    asked = {}
+
+    async def poll(who, metrics, *_):
+        asked.update(metrics)
+
+    monkeypatch.setattr("motley.scheduler.plugins.polling.poll", poll)
+    await World(node, SYSTEM, "a", **REQUESTS).plugin.background(None)
+    assert asked == {**DEFAULT_METRICS, "httpRequests": "node_http_requests_percent"}
+
+
+# -- with and without the filter by requests ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("example", "labels", "chosen"),
+    [
+        ("load-aware-config.yaml", {}, None),
+        ("by-use-alone-config.yaml", {}, "promised"),
+        ("overcommit-config.yaml", {}, "busy"),
+        ("overcommit-config.yaml", {"motley.io/overcommit-cpu": "2"}, "promised"),
+    ],
+)
+def test_a_profile_says_whether_requests_count_beside_use(
+    cluster, node, pod, example, labels, chosen
+):
+    world = cluster(node("promised", labels=labels), node("busy", labels=labels))
+    text = (EXAMPLES / example).read_text()
+    [profile] = profiles.build(profiles.parse(text), world.handle).values()
+    world.place(pod("idle", requests={"cpu": "3"}), "promised")
+    world.place(pod("eager", requests={"cpu": "1"}), "busy")
+    load = next(plugin.load for plugin in profile.plugins.values() if hasattr(plugin, "load"))
+    unit = 1 if "prometheusApiAddr" in text else 40  # percent of four cores, or millicores
+    load.take("cpu", {"promised": 5 * unit, "busy": 97 * unit})
+    # Three of four cores are promised and idle there; here one is promised and all work.
+    decision = Cycle(profile, world.nodes).schedule(world.info(pod(requests={"cpu": "2"})))
+    assert decision.node == chosen
+    if chosen is None:
+        assert "1 Insufficient cpu" in decision.message
+        assert "1 node(s) use more than 65% of cpu" in decision.message
+
+
 # -- waking, arguments ----------------------------------------------------------------------
 
 
@@ -285,7 +389,22 @@ async def test_both_resources_are_fetched_from_the_clusters_own_metrics(node, po
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        ({"usageThresholds": {"disk": 5}}, "'disk' is not cpu or memory"),
+        ({"usageThresholds": {"disk": 5}}, "usageThresholds: 'disk' is not cpu or memory, nor"),
+        ({"resourceWeights": {"disk": 5}}, "resourceWeights: 'disk' is not cpu or memory, nor"),
+        (
+            {"aggregated": {"usageThresholds": {"disk": 5}}},
+            "aggregated.usageThresholds: 'disk' is not cpu or memory, nor named in metrics",
+        ),
+        (
+            {**PROMETHEUS, **REQUESTS, "usageThresholds": {"httpRequests": 101}},
+            "usageThresholds: httpRequests must be 0 to 100",
+        ),
+        (
+            {**PROMETHEUS, **REQUESTS, "estimatedScalingFactors": {"httpRequests": 50}},
+            "estimatedScalingFactors: 'httpRequests' is not cpu or memory",
+        ),
+        (REQUESTS, "'httpRequests' can only be had from a Prometheus, and no prometheusApiAddr"),
+        ({**PROMETHEUS, "metrics": {"httpRequests": ""}}, "metrics must have names"),
         ({"usageThresholds": {"cpu": 101}}, "usageThresholds: cpu must be 0 to 100"),
         ({"resourceWeights": {"cpu": 0}}, "resourceWeights"),
         ({"aggregated": {"usageAggregationType": "p42"}}, "p42"),
@@ -327,6 +446,28 @@ def test_the_rules_record_what_the_plugins_ask_for():
     assert set(recorded) == asked
     assert recorded[MemRealUsage.metric] == "avg_over_time(node_mem_usage[5m:1m])"
     assert 'mode="idle"' in recorded["node_cpu_usage"], "all that is not idle, not user time alone"
+
+
+def test_requests_are_recorded_as_a_share_of_what_a_node_can_serve():
+    options = ["--http-requests-metric", "web_requests_total", "--rate", "2m"]
+    runner = CliRunner()
+    done = runner.invoke(command, [*options, "--http-requests-per-node-max", "250"])
+    [group] = yaml.safe_load(done.output)["groups"]
+    assert group["rules"][-1] == {
+        "record": "node_http_requests_percent",
+        "expr": 'sum by (node) (rate(web_requests_total{node!=""}[2m])) * 100 / 250'
+        " or node_cpu_usage * 0",
+    }
+    assert group["rules"][:-1] == prometheus_rules.rules(rate="2m")["groups"][0]["rules"]
+    for wrong, words in (
+        (options, "go together"),
+        (["--http-requests-per-node-max", "5"], "go together"),
+        ([*options, "--http-requests-per-node-max", "0"], "0.0 is not in the range"),
+        (["--http-requests-metric", "a-b"], "'a-b' is no name of a metric"),
+    ):
+        refused = runner.invoke(command, wrong)
+        assert refused.exit_code == 2
+        assert words in refused.output
 
 
 def test_the_rules_are_written_to_a_file_or_as_an_object(tmp_path):

@@ -279,3 +279,18 @@ def test_labels_that_allow_nothing_are_left_out():
 
 def test_rows_of_the_resources_are_those_of_the_columns():
     assert (CPU_ROW, MEMORY_ROW) == (0, 1), "the book of Guaranteed pods goes by them"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("metrics", {"httpRequests": "node_http_requests_percent"}),
+        ("safetyMargin", {"httpRequests": 5}),
+        ("minRequestShare", {"httpRequests": 5}),
+        ("maxOvercommitRatio", {"httpRequests": 2}),
+    ],
+)
+def test_only_what_pods_request_can_be_overcommitted(argument, value):
+    complaint = f"{argument}: 'httpRequests' is not cpu or memory"
+    with pytest.raises(msgspec.ValidationError, match=complaint):
+        msgspec.convert({**PROMETHEUS, argument: value}, Overcommit.Args)

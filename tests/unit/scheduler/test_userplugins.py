@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,6 +162,87 @@ def test_a_right_answer_counts(tmp_path, cluster, node, pod):
     assert scoring.schedule(cluster.info(pod())).node == "b"
     refusing = cycle(tmp_path, cluster, **FILTER, body="return np.zeros(nodes.size, bool)")
     assert "3 mine said no" in refusing.schedule(cluster.info(pod())).message
+
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/writing-a-plugin.md"
+TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+# A policy that wants one node and no other, whatever the rules say.
+POLICY = """
+class Policy:
+    name = "Policy"
+    reason = "policy said no"
+    Args = contract.NoArgs
+
+    def __init__(self, args, handle):
+        self.feasible = []
+
+    def score(self, pod, nodes):
+        return np.where(np.array(nodes.names) == "wanted", 100.0, 0.0)
+
+    def normalize(self, pod, scores, feasible):
+        self.feasible = np.flatnonzero(feasible).tolist()
+        return scores
+"""
+
+
+def policies(directory, cluster, text=POLICY):
+    """The profiles of the guide's configuration, with the policy in its file."""
+    write(directory, text, "policy.py")
+    examples = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    [written] = [text for text in examples if "policy-decides" in text]
+    configuration = profiles.parse(written)
+    registry = Sources(configuration.plugin_sources, base=directory).load(PLUGINS)
+    return profiles.build(configuration, cluster.handle, registry)
+
+
+@pytest.mark.parametrize(
+    ("facts", "asks"),
+    [
+        ({"cpu": "1"}, {"requests": {"cpu": "2"}}),
+        ({"unschedulable": True}, {}),
+        ({}, {"nodeSelector": {"kubernetes.io/hostname": "other"}}),
+        ({"taints": [TAINT]}, {}),
+    ],
+    ids=["requests", "cordon", "selector", "taint"],
+)
+def test_a_policy_that_scores_never_places_a_pod_where_a_filter_refused(
+    tmp_path, cluster, node, pod, facts, asks
+):
+    others = [node(n, labels={"kubernetes.io/hostname": "other"}) for n in ("x", "y")]
+    world = cluster(node("wanted", **facts), *others)
+    built = policies(tmp_path, world)
+    chosen = {}
+    for name, profile in built.items():
+        cycle = Cycle(profile, world.nodes)
+        chosen[name] = {cycle.schedule(world.info(pod(f"p{i}", **asks))).node for i in range(4)}
+    assert "wanted" not in chosen["policy-advises"] | chosen["policy-chooses"]
+    assert built["policy-chooses"].plugins["Policy"].feasible == [1, 2], "it knows what is left"
+    if "taints" in facts:
+        assert chosen["policy-decides"] == {"x", "y"}, "the one rule that the profile keeps"
+    else:
+        assert chosen["policy-decides"] == {"wanted"}
+    for name in ("x", "y"):
+        world.nodes.remove_node(name)
+    alone = Cycle(built["policy-chooses"], world.nodes).schedule(world.info(pod("late", **asks)))
+    assert alone.node is None, "rather nowhere than against a rule"
+
+
+def test_a_policy_that_filters_decides_itself_but_only_among_what_the_rules_leave(
+    tmp_path, cluster, node, pod
+):
+    world = cluster(node("wanted", cpu="1"), node("x"), node("y"))
+    body = "return np.array(nodes.names) == 'wanted'"
+    text = f"{POLICY}\n    def filter(self, pod, nodes):\n        {body}\n"
+    built = policies(tmp_path, world, text)
+
+    def decide(profile, cpu):
+        return Cycle(built[profile], world.nodes).schedule(world.info(pod(requests={"cpu": cpu})))
+
+    assert decide("policy-advises", "500m").node == "wanted"
+    refused = decide("policy-advises", "2")
+    assert refused.node is None
+    assert "1 Insufficient cpu" in refused.message
+    assert "2 policy said no" in refused.message
 
 
 def test_what_must_not_fail_has_an_answer_to_fall_back_on(tmp_path, cluster, node, pod):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motley.lib import clock
+from motley.store import watchcache
 from motley.store.contract import Ahead, Compacted, Delete, Put, Revision
 from motley.store.memory import MemoryStore
 from motley.store.sqlite import SqliteStore
@@ -256,6 +257,19 @@ async def test_encodings_are_shared_by_all_watchers(store, cache):
     await put(store, "/pods/b")
     (other,) = await take(first, 1)
     assert other.encodings == {}
+
+
+async def test_encodings_are_kept_only_of_the_last_changes(store, monkeypatch):
+    monkeypatch.setattr(watchcache, "FOLLOWED", 3)
+    seen = []
+    async with running(store, capacity=5) as cache:
+        cursor = cache.watch(Revision(0))
+        for number in range(30):  # the ring is cut several times meanwhile
+            await put(store, f"/pods/{number}")
+            (event,) = await take(cursor, 1)
+            event.encodings["json"] = b"{}"
+            seen.append(event)
+    assert [bool(event.encodings) for event in seen] == [False] * 27 + [True] * 3
 
 
 async def test_after_a_restart_watchers_resume_where_they_were(tmp_path):

@@ -36,6 +36,7 @@ _POLICIES = {
     },
 }
 _HOSTNAME = "kubernetes.io/hostname"
+_MAIL_DOMAIN = "sjtu.edu.cn"
 _TEMPLATE = ("spec", "template", "spec")
 # Where the pod is in an object: by plural.
 POD_SPECS: dict[str, tuple[str, ...]] = {
@@ -191,22 +192,24 @@ def read_job(obj: Document) -> list[str]:
         name = basename(source)  # of a path as either system writes it
         program = name.removesuffix(".cu")
         spec["sourcePath"] = source
-        spec["build"] = shlex.join(["nvcc", "-o", program, name])
+        spec["build"] = shlex.join(["nvcc", "-O3", "-o", program, name])
         spec["command"] = shlex.quote(f"./{program}")
-    if isinstance(result := spec.get("resultFileName"), str):
-        del spec["resultFileName"]
-        spec |= {"output": f"{result}.out", "error": f"{result}.err"}
-    if "resultFilePath" in spec:
-        spec["resultPath"] = spec.pop("resultFilePath")
+        spec["gpuResources"] = 1  # a CUDA program needs one, and its queue gives none by itself
     arguments = spec.pop("args", None)
     for field, value in (arguments if isinstance(arguments, dict) else {}).items():
         if field == "gpuResources":
-            spec["gpus"] = _gpus(value)
+            spec["gpuResources"] = _gpus(value)
         elif field == "mail" and isinstance(value, dict):
-            spec["mail"] = {"type": value.get("type", "all"), "user": value.get("userName", "")}
+            spec["mail"] = {"type": value.get("type", "all"), "user": _mailbox(value)}
         else:
-            spec[{"numTasksPerNode": "tasksPerNode"}.get(field, field)] = value
+            spec[field] = value
     return said
+
+
+def _mailbox(mail: Document) -> Any:
+    """The document's users are those of one university."""
+    user = mail.get("userName", "")
+    return user if not user or "@" in str(user) else f"{user}@{_MAIL_DOMAIN}"
 
 
 def _gpus(value: Any) -> Any:

@@ -29,6 +29,7 @@ from motley.apiserver.admission.storage import (
 )
 from motley.apiserver.admission.taintnodes import TaintNodesByCondition
 from motley.apiserver.admission.tolerationseconds import DefaultTolerationSeconds
+from motley.apiserver.admission.verticalautoscaler import VerticalPodAutoscaler
 from motley.apiserver.admission.webhook.caller import Caller, session
 from motley.apiserver.admission.webhook.plugins import (
     MutatingAdmissionWebhook,
@@ -50,6 +51,7 @@ NAMES = (
     "PersistentVolumeClaimResize",
     "RuntimeClass",
     "DefaultIngressClass",
+    "VerticalPodAutoscaler",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionWebhook",
     "ValidatingAdmissionPolicy",
@@ -90,6 +92,7 @@ def build(
         PersistentVolumeClaimResize(lookup),
         RuntimeClass(lookup),
         DefaultIngressClass(lookup),
+        VerticalPodAutoscaler(lookup),
         MutatingAdmissionPolicy(lookup, authorizer),
         MutatingAdmissionWebhook(lookup, caller, rng, authorizer),
         ValidatingAdmissionPolicy(lookup, authorizer),

@@ -47,7 +47,9 @@ async def ensure(writer: Writer, cidr: str) -> None:
             "reason": "",
             "message": "Kubernetes default Service CIDR is ready",
         }
-        return {**stored, "status": {**state, "conditions": [condition]}}
+        # Without its version: when another server was quicker this is looked at again.
+        metadata = {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}
+        return {**stored, "metadata": metadata, "status": {**state, "conditions": [condition]}}
 
     await writer.update(
         kind, "", DEFAULT, ready, subresource="status", manager="kubernetes-service-cidr-controller"

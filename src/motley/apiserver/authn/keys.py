@@ -8,6 +8,7 @@ Invariant: the private key is never on disk with more rights than 0600.
 """
 
 import base64
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Keys:
             return rsa.generate_private_key(65537, _BITS)
         path = self._directory / "sa.key"
         if not path.exists():
-            _write(path, _pem(rsa.generate_private_key(65537, _BITS)))
+            _write_first(path, _pem(rsa.generate_private_key(65537, _BITS)))
         loaded = serialization.load_pem_private_key(path.read_bytes(), None)
         if not isinstance(loaded, rsa.RSAPrivateKey):
             raise ValueError(f"{path}: expected an RSA key")
@@ -105,12 +106,15 @@ def _pem(key: rsa.RSAPrivateKey) -> bytes:
     )
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The file appears whole or not at all."""
+def _write_first(path: Path, data: bytes) -> None:
+    """The file appears whole or not at all, and only if there is none: servers of one cluster that
+    start together must come to the same key."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    with contextlib.suppress(FileExistsError):  # then another server was quicker: its key counts
+        os.link(aside, path)
+    aside.unlink()

@@ -111,14 +111,17 @@ def reconciled_binding(stored: Document, wanted: Document) -> Document | None:
 
 
 def _changed(stored: Document, changes: Document) -> Document | None:
-    if all((stored.get(k) or None) == (v or None) for k, v in changes.items()):
+    had = {**stored, "metadata": {**stored["metadata"]}}
+    had["metadata"].pop("resourceVersion", None)
+    if all((had.get(k) or None) == (v or None) for k, v in changes.items()):
         return None
     return {**stored, **changes}
 
 
 def _metadata(stored: Document, wanted: Document) -> Document | None:
     """The metadata with the default labels; None when the administrator opted out."""
-    metadata = dict(stored["metadata"])
+    # Without its version: another server may be about the same, and then this is looked at again.
+    metadata = {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}
     annotations = metadata.get("annotations") or {}
     if annotations.get(defaults.AUTOUPDATE) == "false":
         return None

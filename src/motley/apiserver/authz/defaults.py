@@ -70,8 +70,15 @@ VIEW = rules(
     "READ | resource.k8s.io | resourceclaims resourceclaims/status resourceclaimtemplates",
 )
 # Motley's own kinds, for whoever may see everything; left out where their group is not served.
-MOTLEY_VIEW = rules("READ | motley.io | decisions routes")
-MOTLEY_EDIT = rules("WRITE | motley.io | routes")
+MOTLEY_VIEW = rules(
+    "READ | motley.io | decisions functions invocations routes triggers workflows",
+    "READ | autoscaling.k8s.io | verticalpodautoscalers",
+)
+MOTLEY_EDIT = rules(
+    "WRITE | motley.io | functions invocations routes triggers workflows",
+    "create | motley.io | functions/call",
+    "WRITE | autoscaling.k8s.io | verticalpodautoscalers",
+)
 EDIT = rules(
     "READ | core | pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
     "impersonate | core | serviceaccounts",
@@ -201,6 +208,39 @@ _GATEWAY = rules(
     "create get patch update | coordination.k8s.io | leases",
     _EVENTS,
 )
+_FUNCTIONS = [
+    # What triggers may watch: what everybody who may make a trigger may see anyway. No Secrets.
+    *VIEW,
+    *rules(
+        "READ create delete patch | core | pods",
+        "create get | core | configmaps secrets services",
+        "READ patch | motley.io | functions",
+        "patch update | motley.io | functions/finalizers functions/status",
+        "READ | motley.io | triggers workflows",
+        "patch update | motley.io | triggers/status",
+        "READ create delete patch | motley.io | invocations",
+        "patch update | motley.io | invocations/status",
+        "create | authentication.k8s.io | tokenreviews",
+        "create | authorization.k8s.io | subjectaccessreviews",
+        "create get patch update | coordination.k8s.io | leases",
+        _EVENTS,
+    ),
+]
+_SLURM = rules(
+    "READ create delete patch | motley.io | slurmjobs",
+    "patch update | motley.io | slurmjobs/finalizers slurmjobs/status",
+    "READ | motley.io | slurmclusters",
+    "patch update | motley.io | slurmclusters/status",
+    "create get patch | core | configmaps",
+    "get | core | secrets",
+    # Clusters that are offered as nodes, and the pods that run there.
+    "create delete get patch | core | nodes",
+    "patch | core | nodes/status",
+    "READ delete patch | core | pods",
+    "patch | core | pods/status",
+    "create get patch update | coordination.k8s.io | leases",
+    _EVENTS,
+)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = (
     *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"),
@@ -265,6 +305,8 @@ ROLES: dict[str, list[Document]] = {
         "get | core | nodes", "patch | core | nodes/status", _EVENTS
     ),
     "motley:gateway": _GATEWAY,
+    "motley:functions": _FUNCTIONS,
+    "motley:slurm": _SLURM,
     "system:node-proxier": _PROXY,
     "system:persistent-volume-provisioner": rules(
         "create delete get list watch | core | persistentvolumes",
@@ -309,6 +351,8 @@ BINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("User system:kube-controller-manager",),
     ),
     "motley:gateway": ("motley:gateway", ("User system:motley-gateway",)),
+    "motley:functions": ("motley:functions", ("User system:motley-functions",)),
+    "motley:slurm": ("motley:slurm", ("User system:motley-slurm",)),
     "system:node-proxier": ("system:node-proxier", ("User system:kube-proxy",)),
     # The node authorizer decides about nodes; in Kubernetes, too, nobody is bound to this role.
     "system:node": ("system:node", ()),

@@ -5,7 +5,7 @@
                           cache dropped, watches ended
 
 Invariant: a resource is in the table if and only if its definition is established; clients that
-see `Established` can use it.
+see `Established` can use it, also at another server over the same store (`catch_up`).
 """
 
 import asyncio
@@ -45,6 +45,7 @@ class Definitions:
         self._table_changed = changed
         self._kind = kind()
         self._known: dict[str, Document] = {}
+        self._at: dict[str, int] = {}  # the revision each of them is known at
         self._rows: dict[str, list[scheme.Kind]] = {}
         self._since: dict[str, tuple[Any, int]] = {}
         self._leaving: set[str] = set()
@@ -54,6 +55,18 @@ class Definitions:
         """Serve what was established before; to be done before the first request."""
         for record in (await self._core.store.range(self._kind.storage_prefix)).records:
             self._learn(record)
+
+    async def catch_up(self) -> None:
+        """Serve everything that is established now: a client may have been told by another server.
+
+        The rest (statuses, endings) is left to `run`, which is on its way.
+        """
+        for item in (await self._core.caches.fresh(self._kind)).list().items:
+            if item.record.revision > self._at.get(self._name(item.record.key), 0):
+                try:
+                    self._learn(item.record)
+                except Exception as error:  # as in `_changed`, which says more of it
+                    log.warning("definition makes no sense", key=item.record.key, error=error)
 
     async def run(self) -> None:
         """Follow the definitions until cancelled."""
@@ -103,9 +116,11 @@ class Definitions:
 
     def _learn(self, record: Record) -> Document:
         """Take in a definition and serve it if it is established."""
+        name = self._name(record.key)
+        if record.revision < self._at.get(name, 0):
+            return self._known[name]  # a request was quicker
         crd = document.decode(record.value)
-        name = crd["metadata"]["name"]
-        self._known[name] = crd
+        self._known[name], self._at[name] = crd, int(record.revision)
         schema = [v.get("schema") for v in crd["spec"]["versions"]]
         if name not in self._since or self._since[name][0] != schema:
             self._since[name] = (schema, int(record.revision))
@@ -162,6 +177,7 @@ class Definitions:
 
     async def _removed(self, name: str) -> None:
         crd = self._known.pop(name, None)
+        self._at.pop(name, None)
         self._since.pop(name, None)
         self._drop(name)
         if crd is None:

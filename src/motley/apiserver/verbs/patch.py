@@ -11,7 +11,7 @@ from motley.api import codec, scheme, status
 from motley.api.patch import json as json_patch
 from motley.api.patch import merge as merge_patch
 from motley.api.patch import strategic as strategic_patch
-from motley.apiserver import body, negotiate
+from motley.apiserver import body, negotiate, newerfields
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.options import write_options
@@ -135,7 +135,10 @@ def check_patched(
     given = dict(patched)  # enough of a copy: reading replaces what is in the document
     try:
         body.check_kind(kind, patched)
-        found = [*careless, *body.conform(kind, patched)]
+        unknown = body.conform(kind, patched)
+        if unknown and kind.definition is None:  # a definition's own schema says what is kept
+            unknown = newerfields.put_back(patched, stored, unknown)
+        found = [*careless, *unknown]
         warnings = body.complaints(kind, found, field_validation)
     except status.BadRequest as error:
         problem = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]

@@ -242,7 +242,6 @@ class _Planner:
             return
         site.locations.append(Location(path, match, owner, servers, settings))
         self._plan.served.add(owner)
-        self._plan.targets.update(server.rpartition(":")[0] for server in servers)
 
 
 def _age(obj: Object) -> tuple[str, str, str, str]:

@@ -28,7 +28,7 @@ from motley.lib import clock as clocks
 from motley.lib import health, journal
 from motley.lib.backoff import Backoff
 from motley.network.dns.hosts import GATEWAY
-from motley.network.paths import hostsfile, nginxconf, plan, publish, reach
+from motley.network.paths import hostsfile, nginxconf, plan, publish
 from motley.network.paths.backends import Backends
 from motley.network.paths.certificates import Store
 from motley.network.paths.nginx import Nginx, NginxError
@@ -56,10 +56,7 @@ class Options:
     http_port: int = 10280
     https_port: int = 10281
     host_ports: bool = False  # also at ports 80 and 443 of the machine
-    service_cidr: str = "10.96.0.0/16"
-    cluster_cidr: str = "10.244.0.0/16"
     cluster_domain: str = "cluster.local"
-    bridge: str = "motley0"
     hosts_file: Path | None = None
     workers: int = 1
     user: str = ""
@@ -102,7 +99,6 @@ class Gateway:
         self._told: set[Problem] = set()
         self._live = ""  # the generation nginx serves
         self._is_refused = False
-        self._reached: set[str] | None = None  # addresses with a route of ours
         self.is_ready = False
         self.is_leader = not options.leader_elect
         for informer in self._all:
@@ -267,7 +263,6 @@ class Gateway:
             names = [GATEWAY.name]
         ports = (self._options.http_port, self._options.https_port)
         await self._publisher.endpoints(names, here, *ports)
-        await self._reach(world, {*found.values(), *wanted.targets})
         if self._options.hosts_file is not None:
             mark = hostsfile.mark_of(self._options.directory)
             hostsfile.write(self._options.hosts_file, hosts, mark)
@@ -281,16 +276,6 @@ class Gateway:
             for route in world.routes
             if route.spec.address in refused
         ]
-
-    async def _reach(self, world: World, addresses: set[str]) -> None:
-        # Of servers only Services' addresses: a pod's own has its way already.
-        services = world.backends.services.values()
-        known = addresses & {service.spec.cluster_ip for service in services}
-        ranges = (self._options.service_cidr, self._options.cluster_cidr)
-        wanted = reach.outside(known, ranges)
-        if wanted != self._reached:
-            is_done = await asyncio.to_thread(reach.ensure, self._options.bridge, wanted)
-            self._reached = wanted if is_done else None
 
     async def _tell(
         self,

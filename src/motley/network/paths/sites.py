@@ -88,7 +88,6 @@ class Plan:
     problems: list[Problem] = field(default_factory=list)
     served: set[Owner] = field(default_factory=set)
     addresses: dict[str, str] = field(default_factory=dict)  # host → address it is to have
-    targets: set[str] = field(default_factory=set)  # addresses that are forwarded to
 
     def hosts(self, default: str) -> dict[str, str]:
         """Every name with its address, for DNS; `default` is the gateway's own."""

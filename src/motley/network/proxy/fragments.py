@@ -44,6 +44,7 @@ class Fragment:
     chains: dict[str, Chain] = field(default_factory=dict)
     elements: dict[Element, str] = field(default_factory=dict)
     udp_routes: set[Route] = field(default_factory=set)
+    tcp_targets: set[Target] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.sets or self.chains or self.elements)
@@ -117,6 +118,8 @@ def _add_port(
     outside = {*usable.everywhere, *(usable.here if external_local else ())} if frontends else set()
     for target in {*internal, *outside}:
         result.elements[Element(layout.HAIRPIN, f"{target.ip} . {target.ip}")] = ""
+    if protocol == "tcp":
+        result.tcp_targets |= {*internal, *outside}
     if protocol == "udp":
         result.udp_routes |= {Route(spec.cluster_ip, port.port, t) for t in internal}
         for frontend in frontends:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from motley.api.views.base import Key
 from motley.api.views.core import EndpointSlice, Service
 from motley.network.proxy import layout, ruleset
-from motley.network.proxy.endpoints import NOWHERE, Surroundings
+from motley.network.proxy.endpoints import NOWHERE, Surroundings, Target
 from motley.network.proxy.fragments import Fragment, Route, fragment
 from motley.network.proxy.layout import Settings
 from motley.network.proxy.ruleset import Applied, Changes, Element, Ruleset
@@ -36,6 +36,7 @@ class Plan:
         self._chains: set[str] = set()
         self._elements: set[Element] = set()
         self._retired: set[Route] = set()
+        self._left: set[Target] = set()
         self._everything = True
 
     def put(self, key: Key, service: Service | None, slices: Sequence[EndpointSlice]) -> None:
@@ -54,6 +55,7 @@ class Plan:
         for element in old.elements.keys() | new.elements.keys():
             self._claim(key, element, new.elements.get(element))
         self._retired |= old.udp_routes - new.udp_routes
+        self._left |= old.tcp_targets - new.tcp_targets
 
     def _claim(self, key: Key, element: Element, value: str | None) -> None:
         claims = self._claims.setdefault(element, {})
@@ -99,6 +101,12 @@ class Plan:
         retired = frozenset(self._retired - self.udp_routes())
         self._retired.clear()
         return retired
+
+    def take_left(self) -> frozenset[Target]:
+        """Where no Service leads by TCP any more, or one Service less, since the last call."""
+        left = frozenset(self._left)
+        self._left.clear()
+        return left
 
     def udp_routes(self) -> frozenset[Route]:
         """Every UDP route there is."""

@@ -30,6 +30,7 @@ from motley.network.proxy.layout import Settings
 from motley.network.proxy.nftables import Nft
 from motley.network.proxy.surroundings import NodeSource
 from motley.network.proxy.syncer import Syncer
+from motley.network.proxy.ways import Ways, virtual
 
 log = journal.get(__name__)
 
@@ -53,6 +54,7 @@ class Options:
     dns_upstreams: Sequence[Upstream] | None = None  # None: the host's own
     localhost_node_ports: bool = True
     network_policy: bool = True
+    service_interface: str = ""  # where Services' addresses are to be; empty: nowhere
     health_port: int = 10256
 
     @property
@@ -136,6 +138,7 @@ async def run(client: Client, options: Options, *, clock: clocks.Clock = clocks.
     policies = Policies(settings.dns_address) if options.network_policy else None
     syncer = Syncer(nft, options.table, settings, services, policies=policies, clock=clock)
     services.on_change(syncer.mark)
+    ways = _ways(services, options, clock)
     resolver = _resolver(services, options, clock) if options.dns else None
     checks = _health_checks(services, syncer, options)
     nodes = _node_source(client, services, syncer, options, clock)
@@ -154,6 +157,10 @@ async def run(client: Client, options: Options, *, clock: clocks.Clock = clocks.
             await judged.complete()
         await syncer.run()
 
+    async def lead() -> None:
+        await services.synced()
+        await ways.run()
+
     try:
         async with asyncio.TaskGroup() as tasks:
             services.start(tasks)
@@ -162,6 +169,7 @@ async def run(client: Client, options: Options, *, clock: clocks.Clock = clocks.
                 tasks.create_task(judged.run(), name="policies")
             tasks.create_task(checks.run(), name="health checks")
             tasks.create_task(follow(), name="rules")
+            tasks.create_task(lead(), name="ways")
             if resolver is not None:
                 server = DnsServer(resolver, options.dns_address, options.dns_port, clock=clock)
                 tasks.create_task(server.run(), name="dns")
@@ -169,6 +177,18 @@ async def run(client: Client, options: Options, *, clock: clocks.Clock = clocks.
             tasks.create_task(health.serve(options.health_port, lambda: syncer.is_synced))
     finally:
         await nft.close()
+
+
+def _ways(services: Services, options: Options, clock: clocks.Clock) -> Ways:
+    ways = Ways(
+        lambda: virtual(map(services.service, services.keys())),
+        options.bridge,
+        (options.service_cidr, options.cluster_cidr),
+        options.service_interface,
+        clock,
+    )
+    services.on_change(ways.mark)
+    return ways
 
 
 def _resolver(services: Services, options: Options, clock: clocks.Clock) -> Resolver:

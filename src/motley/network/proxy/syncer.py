@@ -142,6 +142,11 @@ class Syncer:
         self.is_synced = True
 
     async def _forget_flows(self) -> None:
+        left = self._plan.take_left()
+        if left:
+            count = await asyncio.to_thread(conntrack.forget_unanswered, left)
+            if count:
+                log.info("unanswered connections forgotten", flows=count)
         retired = self._plan.take_retired()
         if not retired and not self._first:
             return

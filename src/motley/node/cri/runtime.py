@@ -43,6 +43,8 @@ class Runtime:
         )
         # A container that runs or has ended does not change its start or its end: ask once.
         self._seen: dict[str, RuntimeContainer] = {}
+        # Nor does a sandbox change its addresses while it is ready.
+        self._addressed: dict[str, RuntimeSandbox] = {}
 
     async def close(self) -> None:
         """Close the channel."""
@@ -225,6 +227,9 @@ class Runtime:
             "ListPodSandbox", cri.ListPodSandboxRequest(filter=filter_), cri.ListPodSandboxResponse
         )
         found = [convert.sandbox(s) for s in answer.items if s.labels.get(POD_UID)]
+        if not uid:
+            present = {item.id for item in answer.items}
+            self._addressed = {k: v for k, v in self._addressed.items() if k in present}
         return sorted(found, key=lambda s: (s.attempt, s.created_at), reverse=True)
 
     async def list_containers(self, uid: str = "") -> dict[str, list[RuntimeContainer]]:
@@ -248,7 +253,7 @@ class Runtime:
         """Everything there is for one pod."""
         sandboxes = await self.list_sandboxes(uid)
         if sandboxes and sandboxes[0].is_ready:
-            sandboxes[0] = await self.sandbox(sandboxes[0].id)
+            sandboxes[0] = await self._ready_sandbox(sandboxes[0].id)
         containers = (await self.list_containers(uid)).get(uid, [])
         full = [await self._full(c) for c in containers]
         some = sandboxes[0] if sandboxes else None
@@ -259,6 +264,15 @@ class Runtime:
             sandboxes=tuple(sandboxes),
             containers=tuple(sorted(full, key=convert.age, reverse=True)),
         )
+
+    async def _ready_sandbox(self, sandbox_id: str) -> RuntimeSandbox:
+        seen = self._addressed.get(sandbox_id)
+        if seen is not None:
+            return seen
+        full = await self.sandbox(sandbox_id)
+        if full.is_ready and full.ips:
+            self._addressed[sandbox_id] = full
+        return full
 
     async def _full(self, container: RuntimeContainer) -> RuntimeContainer:
         seen = self._seen.get(container.id)

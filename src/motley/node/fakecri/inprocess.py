@@ -32,6 +32,7 @@ class FakeRuntime(Runtime):
         self.endpoint = "fake"
         self.services = services
         self._seen = {}
+        self._addressed = {}
 
     async def close(self) -> None:
         """There is nothing to close."""

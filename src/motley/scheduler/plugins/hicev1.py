@@ -27,7 +27,7 @@ from motley.scheduler import contract, events, images
 from motley.scheduler.contract import SKIP, Api, Columns, Mask, PodInfo, Reject, Verdict
 from motley.scheduler.feed import Feed
 from motley.scheduler.images import Platform
-from motley.scheduler.knownimages import KnownImages, Unknown, Variants
+from motley.scheduler.knownimages import KnownImages, Unknown
 from motley.scheduler.podinfo import IMAGES_AS_WRITTEN
 
 VARIANT_LABEL = "motley.io/arch-variant"  # of a node: the highest generation it runs, as v7
@@ -196,7 +196,9 @@ class Hicev1:
         rewrites = []
         for container in containers:
             image = written.get(container.name, container.image)
-            variant = _best(self.known.variants(image) or {}, here)
+            variants = self.known.variants(image) or {}
+            chosen = platforms.best(variants, here)
+            variant = variants[chosen] if chosen is not None else ""
             if variant and variant != container.image:
                 rewrites.append({"name": container.name, "image": variant})
         return rewrites
@@ -243,17 +245,6 @@ def _has_variant(nodes: Columns, variant: str) -> Mask:
     ]
     newer: Mask = ~np.isin(column, older)
     return newer
-
-
-def _best(variants: Variants, here: Platform) -> str | None:
-    """The newest variant the node is known to run; the oldest where it does not say."""
-    fitting = [p for p in variants if (p.os, p.arch) == (here.os, here.arch)]
-    if here.variant:
-        fitting = [p for p in fitting if platforms.rank(p.variant) <= platforms.rank(here.variant)]
-    if not fitting:
-        return None
-    choose = max if here.variant else min
-    return variants[choose(fitting, key=lambda p: platforms.rank(p.variant))]
 
 
 _f: contract.Made[contract.FilterPlugin] = Hicev1

@@ -2,6 +2,10 @@
 
 LoadAware and Overcommit share it. Behind every figure stands a background task; a decision reads
 columns. What pods ask for that the measurements do not show yet is `unseen`.
+
+Besides CPU and memory there may be features: any series of percentages per node that a Prometheus
+has, such as the share of the HTTP requests a node can serve. Pods cannot ask for them, so what a
+new pod will add is only guessed, from what pods add on average (`guessed`).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +17,7 @@ import numpy as np
 from motley.client.rest import Client
 from motley.lib import durations, journal
 from motley.scheduler import contract
-from motley.scheduler.columns import CPU_ROW, MEMORY_ROW
+from motley.scheduler.columns import CPU_ROW, MEMORY_ROW, PODS_ROW
 from motley.scheduler.contract import Columns, Scores
 from motley.scheduler.events import ClusterEvent
 from motley.scheduler.feed import Feed
@@ -47,7 +51,14 @@ class LoadArgs(SourceArgs, forbid_unknown_fields=True, rename="camel", kw_only=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        resources("metrics", self.metrics)
+        for resource, metric in self.metrics.items():
+            if not resource or not metric:
+                raise ValueError("metrics must have names and name series")
+            if resource not in RESOURCES and not self.prometheus_api_addr:
+                raise ValueError(
+                    f"metrics: {resource!r} can only be had from a Prometheus, and no"
+                    " prometheusApiAddr is set: metrics.k8s.io has cpu and memory"
+                )
         if self.node_metric_expiration_seconds < self.query_metric_interval_seconds:
             raise ValueError(
                 "nodeMetricExpirationSeconds must not be below queryMetricIntervalSeconds"
@@ -61,9 +72,15 @@ def resources(name: str, amounts: Mapping[str, object]) -> None:
             raise ValueError(f"{name}: {resource!r} is not cpu or memory")
 
 
+def known(name: str, amounts: Mapping[str, object], metrics: Mapping[str, str]) -> None:
+    """Raise ValueError where an argument names what is not measured."""
+    for resource in amounts:
+        if resource not in RESOURCES and resource not in metrics:
+            raise ValueError(f"{name}: {resource!r} is not cpu or memory, nor named in metrics")
+
+
 def percentages(name: str, amounts: Mapping[str, float], highest: float = 100) -> None:
-    """Raise ValueError where an argument is no map of cpu and memory to percentages."""
-    resources(name, amounts)
+    """Raise ValueError where an argument has a value that is no percentage."""
     for resource, value in amounts.items():
         if not 0 <= value <= highest:
             raise ValueError(f"{name}: {resource} must be 0 to {highest:g}")
@@ -91,7 +108,7 @@ class _Tracked:
 
 
 class Load:
-    """CPU and memory of all nodes, kept current by `background`."""
+    """CPU, memory and features of all nodes, kept current by `background`."""
 
     def __init__(
         self, who: str, args: LoadArgs, handle: contract.Handle, *windows: Window | None
@@ -101,21 +118,33 @@ class Load:
         self._args = args
         self._clock = handle.clock
         self._nodes = handle.nodes
-        self._tracked = {resource: _Tracked(args, wanted) for resource in RESOURCES}
+        self._metrics = {**DEFAULT_METRICS, **args.metrics}
+        self._tracked = {resource: _Tracked(args, wanted) for resource in self._metrics}
         self._happened: Callable[[ClusterEvent], None] | None = None
 
     def percent(self, resource: str, nodes: Columns, window: Window | None = None) -> Scores:
         """By row: percent in use, as measured last or over the window; NaN: nothing recent."""
         tracked = self._tracked[resource]
         now = self._clock.monotonic()
-        latest = tracked.measured.percent(nodes, RESOURCES[resource], now)
+        latest = tracked.measured.percent(nodes, _row(resource), now)
         if window is None:
             return latest
         return np.where(np.isnan(latest), np.nan, tracked.samples[window].aggregate(nodes))
 
     def unseen(self, resource: str, nodes: Columns) -> Scores:
-        """By row: what pods ask for that the measurements do not show yet."""
-        return self._tracked[resource].requested.unseen(nodes, RESOURCES[resource])
+        """By row: what pods ask for that the measurements do not show yet; pods, of a feature."""
+        return self._tracked[resource].requested.unseen(nodes, _row(resource))
+
+    def guessed(self, feature: str, nodes: Columns) -> Scores:
+        """By row: percent of a feature that pods may add which the measurements do not show yet.
+
+        They are taken to be like the others: each adds what a pod of the cluster has on average.
+        """
+        unseen, used = self.unseen(feature, nodes), self.percent(feature, nodes)
+        measured = np.isfinite(used) & nodes.live
+        pods = float((nodes.requested[PODS_ROW] - unseen)[measured].sum())
+        added: Scores = unseen * (float(used[measured].sum()) / max(pods, 1.0))
+        return added
 
     def follow(self, feed: Feed) -> None:
         """Whom to tell of new measurements."""
@@ -123,12 +152,11 @@ class Load:
 
     async def background(self, client: Client) -> None:
         """Measure until cancelled."""
-        metrics = {**DEFAULT_METRICS, **self._args.metrics}
-        await polling.poll(self._who, metrics, self._args, client, self.take, self._clock)
+        await polling.poll(self._who, self._metrics, self._args, client, self.take, self._clock)
 
     def take(self, resource: str, values: Mapping[str, float]) -> None:
         """Believe these measurements from now on."""
-        tracked, nodes, row = self._tracked[resource], self._nodes, RESOURCES[resource]
+        tracked, nodes, row = self._tracked[resource], self._nodes, _row(resource)
         now = self._clock.monotonic()
         tracked.measured.take(values, now)
         tracked.requested.snapshot(nodes, row, now)
@@ -144,6 +172,11 @@ class Load:
         now = self._clock.monotonic()
         found = {name: t.measured.age_s(now) for name, t in self._tracked.items()}
         return {name: age_s for name, age_s in found.items() if age_s is not None}
+
+
+def _row(resource: str) -> int:
+    """What pods are counted by: what they ask for, or their number where they cannot ask."""
+    return RESOURCES.get(resource, PODS_ROW)
 
 
 def _only(values: Mapping[str, float], nodes: Columns, percent: Scores) -> Scores:

@@ -3,12 +3,14 @@
 The filter goes by thresholds: a node that uses more than `usageThresholds` of its CPU or memory
 takes no further pods, whatever requests say. With `aggregated` an average or percentile over a
 window is compared, so that a peak does not close a node and a lull does not open it. The score is
-what is free, weighted over resources.
+what is free, weighted over resources. `metrics` may name further features, such as the share of
+HTTP requests, which have thresholds and weights like CPU and memory.
 
 Both add what pods ask for that were placed since the measurement, scaled by
 `estimatedScalingFactors`, because pods rarely use all they ask for. A node that nothing recent is
 known about passes the filter and scores as the average of the others: without measurements
-scheduling goes on as if the plugin was not there.
+scheduling goes on as if the plugin was not there. Nobody asks for features: what new pods add of
+them is guessed for the score, so that a burst spreads, but a guess closes no node.
 
 Pods of DaemonSets and system-critical pods pass the filter: they belong on every node, above all on
 one in trouble. Pods that request nothing do not: they would suffer first.
@@ -43,14 +45,13 @@ class Aggregated(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     score_aggregated_duration: str = "5m"
 
     def __post_init__(self) -> None:
-        load.percentages("aggregated.usageThresholds", self.usage_thresholds)
         load.window("aggregated.usageAggregatedDuration", self.usage_aggregated_duration)
         load.window("aggregated.scoreAggregatedDuration", self.score_aggregated_duration)
 
 
 class LoadAwareArgs(LoadArgs, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Named as Koordinator's LoadAwareScheduling names them. Thresholds, weights and factors are
-    percentages by resource; a threshold of 0 switches the check off."""
+    percentages by resource or feature; a threshold of 0 switches the check off."""
 
     usage_thresholds: dict[str, float] = msgspec.field(
         default_factory=lambda: {"cpu": 65.0, "memory": 95.0}
@@ -65,11 +66,19 @@ class LoadAwareArgs(LoadArgs, forbid_unknown_fields=True, rename="camel", kw_onl
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        load.percentages("usageThresholds", self.usage_thresholds)
+        aggregated = self.aggregated.usage_thresholds if self.aggregated is not None else {}
+        for name, amounts in (
+            ("usageThresholds", self.usage_thresholds),
+            ("aggregated.usageThresholds", aggregated),
+            ("resourceWeights", self.resource_weights),
+        ):
+            load.known(name, amounts, self.metrics)
+            load.percentages(name, amounts)
+        # Of what pods cannot request there is nothing to scale.
+        load.resources("estimatedScalingFactors", self.estimated_scaling_factors)
         load.percentages("estimatedScalingFactors", self.estimated_scaling_factors)
-        load.percentages("resourceWeights", self.resource_weights)
         if not sum(self.resource_weights.values()):
-            raise ValueError("resourceWeights must name cpu or memory with a weight above 0")
+            raise ValueError("resourceWeights must have a weight above 0")
 
 
 class LoadAware:
@@ -116,7 +125,7 @@ class LoadAware:
         return mask
 
     def explain(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> dict[str, int]:
-        """Which resource is used too much; a node may count under both."""
+        """Which resource is used too much; a node may count under several."""
         counts = {
             f"node(s) use more than {threshold:g}% of {resource}": int(
                 np.count_nonzero(rejected & self._is_over(resource, nodes))
@@ -130,27 +139,32 @@ class LoadAware:
         return bool((self.filter(pod, self._nodes) & self._nodes.live).any())
 
     def _is_over(self, resource: str, nodes: Columns) -> Mask:
-        used = self._expected(resource, nodes, self._filter_window)
+        if resource in RESOURCES:
+            used = self._expected(resource, nodes, self._filter_window)
+        else:
+            used = self.load.percent(resource, nodes, self._filter_window)
         over: Mask = used > self._thresholds[resource]  # NaN is over nothing
         return over
 
     # -- score ------------------------------------------------------------------------------
 
     def score(self, pod: PodInfo, nodes: Columns) -> Scores:
-        """By row: the weighted mean of what is free with the pod, in percent; NaN: unknown."""
-        asked = {"cpu": pod.nonzero_cpu, "memory": pod.nonzero_memory}
-        total, weights = np.zeros(nodes.size), np.zeros(nodes.size)
+        """By row: the weighted mean of what is free with the pod, in percent; NaN: unknown.
+
+        Where only some of it is known, the rest is as free as on the average node.
+        """
+        total, weights = np.zeros(nodes.size), 0.0
+        known_at_all = np.zeros(nodes.size, np.bool_)
         for resource, weight in self._weights.items():
-            with quietly():
-                allocatable = nodes.allocatable[RESOURCES[resource]]
-                own = asked[resource] * self._factors[resource] * MAX_SCORE / allocatable
-                free = MAX_SCORE - self._expected(resource, nodes, self._score_window) - own
-            known = np.isfinite(free)
-            total += np.where(known, np.clip(free, 0.0, MAX_SCORE), 0.0) * weight
-            weights += weight * known
-        with quietly():
-            mean: Scores = total / weights
-        return mean
+            free = np.clip(self._free(resource, pod, nodes), 0.0, MAX_SCORE)
+            known = ~np.isnan(free)
+            if not (known & nodes.live).any():
+                continue
+            total += np.where(known, free, free[known & nodes.live].mean()) * weight
+            weights += weight
+            known_at_all |= known
+        scores: Scores = np.where(known_at_all, total / (weights or 1.0), np.nan)
+        return scores
 
     def normalize(self, pod: PodInfo, scores: Scores, feasible: Mask) -> Scores:
         """Whole numbers; a node that nothing is known about gets the average of the others."""
@@ -159,6 +173,20 @@ class LoadAware:
             return np.zeros(len(scores))
         filled: Scores = np.where(np.isfinite(scores), scores, scores[known].mean())
         return np.floor(filled)
+
+    def _free(self, resource: str, pod: PodInfo, nodes: Columns) -> Scores:
+        """By row: percent that is left with the pod; NaN: unknown."""
+        if resource not in RESOURCES:
+            # The pod adds the same wherever it goes.
+            used = self.load.percent(resource, nodes, self._score_window)
+            left: Scores = MAX_SCORE - used - self.load.guessed(resource, nodes)
+            return left
+        asked = pod.nonzero_cpu if resource == "cpu" else pod.nonzero_memory
+        with quietly():
+            allocatable = nodes.allocatable[RESOURCES[resource]]
+            own = asked * self._factors[resource] * MAX_SCORE / allocatable
+            free = MAX_SCORE - self._expected(resource, nodes, self._score_window) - own
+        return np.where(np.isfinite(free), free, np.nan)
 
     def _expected(self, resource: str, nodes: Columns, window: Window | None) -> Scores:
         """By row: percent in use, with the pods that no measurement shows yet."""

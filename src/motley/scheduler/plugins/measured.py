@@ -7,7 +7,8 @@ for a while is forgotten rather than believed.
 
 A measurement is an average over its window and so knows little of pods that were placed within it.
 What they ask for is the difference between what is requested now and what was requested on average
-over the same window; `Requested` keeps that average as a column.
+over the same window; `Requested` keeps that average as a column. Of what nobody can request, such
+as HTTP requests, the pods themselves are counted.
 """
 
 import math
@@ -22,6 +23,7 @@ import numpy as np
 
 from motley.api import quantity
 from motley.client.rest import Client
+from motley.scheduler.columns import PODS_ROW
 from motley.scheduler.contract import Columns, Scores
 
 _NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -182,7 +184,10 @@ class Measurements:
 
 
 class Requested:
-    """What was requested of nodes on average over a window, from snapshots at every answer."""
+    """What was requested of nodes on average over a window, from snapshots at every answer.
+
+    `resource` is CPU or memory; `PODS_ROW` counts pods.
+    """
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -194,7 +199,7 @@ class Requested:
     def snapshot(self, nodes: Columns, resource: int, now: float) -> None:
         """Remember what is requested now; the measurement taken at this moment knows of it."""
         self._follow(nodes, resource)
-        self._snapshots.append((now, nodes.nonzero[resource].copy()))
+        self._snapshots.append((now, _asked(nodes, resource).copy()))
         # The oldest one stands for all the time before it, up to the length of the window.
         while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= self._window_s:
             self._snapshots.popleft()
@@ -206,7 +211,7 @@ class Requested:
     def unseen(self, nodes: Columns, resource: int) -> Scores:
         """By row: what pods ask for that the measurements do not show yet."""
         self._follow(nodes, resource)
-        grown: Scores = np.maximum(nodes.nonzero[resource] - self._mean, 0.0)
+        grown: Scores = np.maximum(_asked(nodes, resource) - self._mean, 0.0)
         return grown
 
     def _follow(self, nodes: Columns, resource: int) -> None:
@@ -216,12 +221,17 @@ class Requested:
         self._generation = nodes.generation
         if self._names == nodes.names:
             return
-        now = nodes.nonzero[resource]
+        now = _asked(nodes, resource)
         before = self._names + [""] * (len(nodes.names) - len(self._names))
         others = np.array(before) != np.array(nodes.names)
         self._mean = _extended(self._mean, now, others)
         self._snapshots = deque((at, _extended(s, now, others)) for at, s in self._snapshots)
         self._names = list(nodes.names)
+
+
+def _asked(nodes: Columns, resource: int) -> Scores:
+    column: Scores = (nodes.requested if resource == PODS_ROW else nodes.nonzero)[resource]
+    return column
 
 
 def _extended(old: Scores, now: Scores, others: Any) -> Scores:

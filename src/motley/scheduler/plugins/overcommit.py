@@ -55,9 +55,15 @@ class OvercommitArgs(LoadArgs, forbid_unknown_fields=True, rename="camel", kw_on
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name, amounts in (
+            ("metrics", self.metrics),
+            ("safetyMargin", self.safety_margin),
+            ("minRequestShare", self.min_request_share),
+            ("maxOvercommitRatio", self.max_overcommit_ratio),
+        ):
+            load.resources(name, amounts)
         load.percentages("safetyMargin", self.safety_margin, highest=1000)
         load.percentages("minRequestShare", self.min_request_share)
-        load.resources("maxOvercommitRatio", self.max_overcommit_ratio)
         for resource, ratio in self.max_overcommit_ratio.items():
             if not 1 <= ratio <= overcommit.HIGHEST:
                 raise ValueError(f"maxOvercommitRatio: {resource} must be 1 to 10")

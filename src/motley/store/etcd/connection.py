@@ -16,7 +16,7 @@ import grpc.aio
 from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
-from motley.store.contract import Closed, StoreError, Unavailable
+from motley.store.contract import Closed, InDoubt, StoreError, Unavailable
 from motley.store.etcd import errors
 from motley.store.etcd import etcd_pb2 as pb
 from motley.store.etcd.config import Address, Config
@@ -103,7 +103,7 @@ class Connection:
             if isinstance(problem, StoreError):
                 raise problem
             if problem.was_sent and not may_repeat:
-                raise Unavailable(
+                raise InDoubt(
                     f"etcd at {server.address.target} did not answer ({problem.reason});"
                     " the transaction may have happened"
                 )
@@ -112,8 +112,10 @@ class Connection:
             self.fail_over(server.address, problem.reason)
             pause_s = backoff.next() if failed % len(self._servers) == 0 else 0.0
             if self._clock.monotonic() + pause_s >= deadline:
-                doubt = "; the transaction may have happened" if in_doubt and method == TXN else ""
-                raise Unavailable(f"cannot reach etcd at {self}: {problem.reason}{doubt}")
+                told = f"cannot reach etcd at {self}: {problem.reason}"
+                if in_doubt and method == TXN:
+                    raise InDoubt(f"{told}; the transaction may have happened")
+                raise Unavailable(told)
             await self._clock.sleep(pause_s)
 
     def stream(self) -> tuple[Address, Any]:

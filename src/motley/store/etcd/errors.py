@@ -55,8 +55,8 @@ def meaning(code: grpc.StatusCode, details: str) -> Transient | StoreError:
         )
     if "database space exceeded" in details:
         return Full(
-            "etcd has no space left (its --quota-backend-bytes): compact, defragment and then"
-            " disarm the alarm with etcdctl"
+            "make room in etcd (its --quota-backend-bytes is used up) with etcdctl: compact,"
+            " defrag, and then alarm disarm; writes go on by themselves"
         )
     if "too many requests" in details:
         return Transient(details, was_sent=False)

@@ -44,6 +44,11 @@ class Mapper:
         """Where a key of the store lies in etcd."""
         return self._root + key.encode()
 
+    @property
+    def format_key(self) -> bytes:
+        """Where the format is noted: beside our keys, so that no listing and no watch shows it."""
+        return self._root + b".format"
+
     def bounds(self, prefix: str, start: str) -> tuple[bytes, bytes]:
         """First key and end of a listing; the end is `EVERYTHING` when there is none."""
         # All keys begin with a slash: without it a neighbour's prefix would be listed as well.

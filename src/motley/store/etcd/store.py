@@ -27,6 +27,7 @@ from motley.store.contract import (
     Committed,
     Compacted,
     Event,
+    InDoubt,
     Mismatch,
     Op,
     Range,
@@ -39,6 +40,7 @@ from motley.store.contract import (
     identity,
 )
 from motley.store.etcd import etcd_pb2 as pb
+from motley.store.etcd import formatkey
 from motley.store.etcd.config import Config
 from motley.store.etcd.connection import COMPACT, RANGE, TOTAL_S, TXN, Connection
 from motley.store.etcd.errors import IsAhead, IsCompacted
@@ -89,7 +91,7 @@ class EtcdStore:
         """Connect, and read the log's end.
 
         Raises ValueError or OSError for a configuration that makes no sense, `Unavailable` when
-        no server answers.
+        no server answers, `Newer` when a newer version wrote what we would misread.
         """
         mapper = Mapper(config.prefix, stamp, seal)
         connection = Connection(config, clock, rng)
@@ -97,6 +99,7 @@ class EtcdStore:
         try:
             answer = await connection.call(RANGE, _probe())
             now = Revision(answer.header.revision)
+            now = max(now, await formatkey.ensure(connection, mapper))
             oldest = await _find_oldest(connection, FIRST, now)
             store = cls(connection, mapper, Revision(max(oldest, now - RECENT)), clock)
             store._compacted = oldest
@@ -176,7 +179,7 @@ class EtcdStore:
         if in_doubt and not _is_older(problem, before):
             done = self._mapper.done_before(ops, answer)
             if done is None:
-                raise Unavailable("etcd's answer was lost; the transaction may have happened")
+                raise InDoubt("etcd's answer was lost; the transaction may have happened")
             return done
         raise problem
 

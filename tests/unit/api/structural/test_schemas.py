@@ -121,13 +121,13 @@ def test_our_own_kinds_obey_the_rules_for_definitions(row):
 
 def test_our_own_kinds_have_defaults_and_rules():
     rows = {row.kind: row for row in motleyio.rows()}
-    function = {"metadata": {"name": "f"}, "spec": {"code": "x", "minReplicas": 20}}
+    function = {"metadata": {"name": "f"}, "spec": {"code": "x", "minInstances": 20}}
     definition = rows["Function"].definition
 
     assert definition.conform(function) == []
-    assert function["spec"]["maxReplicas"] == 10
+    assert function["spec"]["maxInstances"] == 10
     assert [str(e) for e in definition.errors(function)] == [
-        "spec: Invalid value: minReplicas must not be greater than maxReplicas"
+        "spec: Invalid value: minInstances must not be greater than maxInstances"
     ]
     call = {"metadata": {"name": "c"}, "spec": {}}
     assert "exactly one of" in str(rows["Invocation"].definition.errors(call)[0])

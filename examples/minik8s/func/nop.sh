@@ -1,0 +1,2 @@
+#!/bin/sh
+# What a function needs before it runs is installed here; this one needs nothing.
