@@ -38,7 +38,7 @@ class Surroundings(Protocol):
         """Now, as it is written."""
 
     def prewarm(self, key: Key) -> None:
-        """Wake what is likely to follow a function."""
+        """Wake a function that is likely to be called soon."""
 
 
 class WorkflowObject(Object):
@@ -173,8 +173,15 @@ class Drive:
         place = next(i for i, one in enumerate(self.steps) if one["id"] == step["id"])
         return self.steps[place - 1].get("output") if place else self._invocation.spec.arg
 
+    def _followers(self, start: Start) -> set[str]:
+        """The functions that may come after this step."""
+        if self._program is not None:
+            return program.followers(self._program, start.step)
+        return {name for name in self._branches(start.function) or () if name} - {program.RETURN}
+
     async def _step(self, start: Start, known: Step | None) -> None:
-        self._executor.prewarm(Key(self.key.namespace, start.function))
+        for name in self._followers(start):
+            self._executor.prewarm(Key(self.key.namespace, name))
         call_id = records.call_id(self._invocation, start)
         try:
             done = await self._executor.stepper.run(

@@ -22,7 +22,6 @@ from motley.serverless.callback import Callbacks
 from motley.serverless.calls import Calls
 from motley.serverless.driving import Drive, Gone
 from motley.serverless.stepping import Stepper
-from motley.serverless.workflow.program import RETURN
 
 log = journal.get(__name__)
 
@@ -61,12 +60,8 @@ class Executor:
         return clocks.rfc3339_micro(self.clock.now())
 
     def prewarm(self, key: Key) -> None:
-        """Wake what is likely to follow a function."""
-        function = self.function(key)
-        if function is not None:
-            for name in (function.spec.left, function.spec.right):
-                if name and name != RETURN:
-                    self._prewarm(Key(key.namespace, name))
+        """Wake a function that is likely to be called soon."""
+        self._prewarm(key)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -187,7 +187,7 @@ def test_what_a_zygote_does_not_fork_is_started_by_its_command(tmp_path, answer)
         theirs.send(msgspec.json.encode(answer))
         command = (sys.executable, "-P", "-m", COMPONENT, *NEVER_ENDS)
         process = nursery.launch(command, component="one", log_file=tmp_path / "one.log")
-        assert processes.command_of(process.pid) == command
+        assert eventually(lambda: processes.command_of(process.pid) == command)
         assert msgspec.json.decode(theirs.recv(1 << 16), type=zygote.Order).command == command
         assert (nursery._socket is None) == answer.stale, "one of older files is given up"
         processes.send(process, signal.SIGKILL)
@@ -255,7 +255,7 @@ def test_the_supervisor_waits_for_the_zygote_only_so_long(tmp_path, monkeypatch)
         command = (sys.executable, "-P", "-m", COMPONENT, *NEVER_ENDS)
         process = nursery.launch(command, component="one", log_file=tmp_path / "one.log")
         assert nursery.process is None
-        assert processes.command_of(process.pid) == command
+        assert eventually(lambda: processes.command_of(process.pid) == command)
         processes.send(process, signal.SIGKILL)
 
     before = children()

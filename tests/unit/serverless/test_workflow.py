@@ -317,6 +317,25 @@ def test_the_schema_fills_in_what_a_retry_leaves_out():
     assert program.Retry().pause_s(200) == 60.0
 
 
+def test_what_may_follow_a_step_is_known_while_it_runs():
+    workflow = read(
+        task("a", "which", catch=[{"next": "clean"}]),
+        {
+            "name": "which",
+            "type": "Choice",
+            "choices": [{"when": "true", "next": "both"}],
+            "default": "a",
+        },
+        {"name": "both", "type": "Parallel", "branches": ["b", "c"], "next": "d"},
+        task("b", function="fb"),
+        task("c"),
+        task("d"),
+        task("clean"),
+    )
+    assert program.followers(workflow, "a") == {"clean", "fb", "c", "d"}
+    assert program.followers(workflow, "d") == set()
+
+
 # A second, plain interpreter: calls functions where they stand, one branch after the other.
 
 

@@ -111,6 +111,24 @@ class Program(msgspec.Struct, frozen=True, rename="camel"):
         return {step.name: step for step in self.steps}
 
 
+def followers(program: Program, name: str) -> set[str]:
+    """The Functions that may be called next after a step: they can be woken while it runs."""
+    known = program.by_name()
+    found: set[str] = set()
+    seen = {name}
+    ways = [way for _, way in known[name].ways] if name in known else []
+    while ways:
+        step = known.get(ways.pop())
+        if step is None or step.name in seen:
+            continue
+        seen.add(step.name)
+        if step.type == "Task":
+            found.add(step.function)
+        else:
+            ways += [way for _, way in step.ways]
+    return found
+
+
 def read(spec: Mapping[str, Any]) -> Program:
     """The program of a spec that the schema has accepted."""
     return msgspec.convert(spec, Program)
