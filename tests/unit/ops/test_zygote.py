@@ -68,6 +68,11 @@ class Rig:
 
         return eventually(check)
 
+    def one_zygote(self):
+        """The only one, as soon as it has its name."""
+        (found,) = eventually(lambda: len(self.zygotes) == 1 and self.zygotes)
+        return found
+
     @property
     def zygotes(self):
         marks = processes.of_cluster(self.root)
@@ -104,7 +109,7 @@ def test_a_forked_component_shows_what_a_started_one_shows(rig):
     rig.ask(Spec(name="one", command=rig.command()))
     supervisor = rig.start()
     pid = eventually(lambda: rig.running("one"))["one"].pid
-    (born,) = rig.zygotes
+    born = rig.one_zygote()
     assert "forked" in rig.logged()
 
     assert eventually(lambda: processes.command_of(pid) == rig.command())
@@ -140,7 +145,7 @@ def test_a_killed_zygote_harms_nobody_and_is_replaced(rig):
     rig.ask(Spec(name="one", command=rig.command()))
     rig.start()
     first = eventually(lambda: rig.running("one"))["one"].process
-    (zygote_,) = rig.zygotes
+    zygote_ = rig.one_zygote()
     processes.send(zygote_, signal.SIGKILL)
     assert processes.wait(zygote_, 5)
     assert first.is_alive
@@ -148,7 +153,7 @@ def test_a_killed_zygote_harms_nobody_and_is_replaced(rig):
     processes.send(first, signal.SIGKILL)
     second = rig.restarted("one", 1)
     assert second.process != first
-    (another,) = rig.zygotes
+    another = rig.one_zygote()
     assert another != zygote_
 
 
@@ -202,7 +207,7 @@ def test_the_zygote_ends_with_a_killed_supervisor_and_components_are_taken_over(
     rig.ask(Spec(name="one", command=rig.command()))
     supervisor = rig.start()
     before = eventually(lambda: rig.running("one"))["one"].process
-    (zygote_,) = rig.zygotes
+    zygote_ = rig.one_zygote()
     supervisor.kill()
     supervisor.wait()
     assert processes.wait(zygote_, 5)
