@@ -222,7 +222,7 @@ def main() -> None:
     bench = Bench(bed)
     try:
         bed.make_namespace()
-        bed.up()
+        bed.up("--no-functions", "--no-slurm")  # the component is started here, with its options
         measure(report, bench)
     finally:
         bench.stop()
