@@ -3,7 +3,8 @@ sshd.
 
 Everything lives in one directory and runs in the foreground as a child of this process, so that it
 ends with it. Two sshd listen: the second one's users have a `sacct` as on clusters that keep no
-accounts. `Proxy` stands between a bridge and an sshd and can be cut.
+accounts, and few sessions on a connection. `Proxy` stands between a bridge and an sshd and can be
+cut.
 """
 
 import contextlib
@@ -267,7 +268,10 @@ CommitDelay=1
         shutil.copy(d / "user.pub", d / "authorized")
         Path("/run/sshd").mkdir(exist_ok=True)
         paths = {"sshd": f"{d}/bin", "sshd-bare": f"{d}/bare"}
-        for name, port in (("sshd", self.ssh_port), ("sshd-bare", self.bare_port)):
+        for name, port, sessions in (
+            ("sshd", self.ssh_port, 10),
+            ("sshd-bare", self.bare_port, 3),
+        ):
             (d / f"{name}.conf").write_text(f"""
 Port {port}
 ListenAddress 127.0.0.1
@@ -279,6 +283,7 @@ StrictModes no
 PasswordAuthentication no
 PermitRootLogin prohibit-password
 MaxStartups 100
+MaxSessions {sessions}
 LogLevel ERROR
 Subsystem sftp internal-sftp
 SetEnv SLURM_CONF={d}/slurm.conf PATH={paths[name]}:/usr/local/bin:/usr/bin:/bin:/usr/sbin

@@ -1,8 +1,12 @@
 """What breaks between the bridge and the cluster, and what must not come of it."""
 
+import asyncio
+import contextlib
 import hashlib
 
 import pytest
+
+from motley.slurm.ssh import Access, Connection, Credentials, Host, Unreachable
 
 MIB = 1 << 20
 
@@ -62,6 +66,40 @@ def test_a_connection_cut_during_the_run_changes_nothing_for_the_job(world):
     assert status["output"] == "done\n"
     assert world.proxy.connections == cuts + 1
     assert len(world.submissions(name)) == 1
+
+
+@contextlib.asynccontextmanager
+async def few_sessions(world):
+    """A connection to the sshd that allows three sessions on it."""
+    slurm = world.slurm
+    host = Host("127.0.0.1", slurm.bare_port, "root", (slurm.host_key,), Credentials(slurm.key()))
+    connection = Connection(Access((host,)))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_commands_wait_for_their_turn_where_few_sessions_are_allowed(world):
+    async with few_sessions(world) as connection:
+        commands = [connection.run(f"sleep 0.1; echo {number}") for number in range(12)]
+        async with connection.sftp() as sftp, asyncio.timeout(60):
+            assert await sftp.exists(str(world.slurm.directory))
+            results = await asyncio.gather(*commands)
+
+        assert [result.out for result in results] == [f"{number}\n" for number in range(12)]
+        assert connection.connects == 1
+
+
+async def test_commands_that_take_too_long_leave_room_for_others(world):
+    async with few_sessions(world) as connection:
+        for _ in range(4):
+            with pytest.raises(Unreachable, match=r"sleep on .* did not end in 0.05 s"):
+                await connection.run("sleep 20", timeout_s=0.05)
+
+        async with asyncio.timeout(10):
+            assert (await connection.run("echo here")).out == "here\n"
+        assert connection.connects == 1
 
 
 def test_a_login_node_that_is_down_for_a_while_is_waited_for(world):

@@ -1,18 +1,20 @@
 """One SSH connection to a cluster, for all of its jobs.
 
 Commands are channels of that connection, eight at once, because OpenSSH allows ten; files go over
-one SFTP session beside them. The connection is made when somebody needs it. When it breaks, callers
-get `Unreachable`, and the next attempt waits: longer after each failure, and at another login node
-where there are several.
+one SFTP session beside them. Where the host allows fewer, a command waits for another's end: a
+channel that is refused says nothing against the connection. The connection is made when somebody
+needs it. When it breaks, callers get `Unreachable`, and the next attempt waits: longer after each
+failure, and at another login node where there are several.
 Invariant: a host that does not show one of the keys named for it never gets to see who we are.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import asyncssh
 
@@ -21,10 +23,15 @@ from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
 
 log = journal.get(__name__)
+_Channel = TypeVar("_Channel")
 asyncssh.set_log_level("WARNING")  # every channel would be a line otherwise
 
 _CHANNELS = 8  # OpenSSH's MaxSessions is 10: these, the SFTP session, and one to spare
 _CONNECT_TIMEOUT_S = 15.0
+_CHANNEL_TIMEOUT_S = 60.0  # for the host to have room for one more
+_CHANNEL_RETRY_S = 0.2
+_TIMED_OUT = (124, 137, 143)  # of `timeout`: it ended the command, had to kill it; busybox
+_LATE_S = 15.0  # after which a command that the host should have ended is given up
 _KEEPALIVE_S = 10.0  # three without an answer end the connection
 
 
@@ -110,18 +117,33 @@ class Connection:
         self, command: str, *, timeout_s: float = 60.0, stdin: str | None = None
     ) -> Result:
         """Run a command and wait for its end. Raises Unreachable, also when it takes too long."""
+        # The host itself ends it: a command that nobody waits for would keep its channel.
+        bounded = f"exec timeout -k 5 {timeout_s:g} sh -c {shlex.quote(command)}"
+        begun = self._clock.monotonic()
         async with self._channels, self._using() as connection:
+            process = await self._channel(
+                connection,
+                lambda: connection.create_process(bounded, input=stdin, errors="replace"),
+            )
             try:
-                async with asyncio.timeout(timeout_s):
-                    done = await connection.run(command, input=stdin, check=False, errors="replace")
+                async with asyncio.timeout(timeout_s + _LATE_S):
+                    done = await process.wait()
             except TimeoutError:
-                words = command.split()[0]
-                raise Unreachable(
-                    "CommandTimeout", f"{words} on {self.host} did not end in {timeout_s:g} s"
-                ) from None
+                raise self._too_long(command, timeout_s) from None
+            finally:
+                if not process.is_closing():
+                    process.kill()  # which a host may not do for everyone
+                    process.close()
         if done.exit_status is None:
             raise Unreachable("ConnectionLost", f"{self.host}: a command was cut off")
+        if done.exit_status in _TIMED_OUT and self._clock.monotonic() - begun >= timeout_s:
+            raise self._too_long(command, timeout_s)
         return Result(done.exit_status, _text(done.stdout), _text(done.stderr))
+
+    def _too_long(self, command: str, timeout_s: float) -> Unreachable:
+        program = next(word for word in command.split() if "=" not in word)
+        late = f"{program} on {self.host} did not end in {timeout_s:g} s"
+        return Unreachable("CommandTimeout", late)
 
     @contextlib.asynccontextmanager
     async def sftp(self) -> AsyncIterator[asyncssh.SFTPClient]:
@@ -129,10 +151,32 @@ class Connection:
         async with self._using() as connection:
             async with self._lock:
                 if self._sftp is None:
-                    async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                        self._sftp = await connection.start_sftp_client()
+                    self._sftp = await self._channel(connection, connection.start_sftp_client)
                 session = self._sftp
             yield session
+
+    async def _channel(
+        self, connection: asyncssh.SSHClientConnection, opened: Callable[[], Awaitable[_Channel]]
+    ) -> _Channel:
+        """One more channel, as soon as the host has room for it. Raises Unreachable."""
+        deadline = self._clock.monotonic() + _CHANNEL_TIMEOUT_S
+        while True:
+            try:
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                    return await opened()
+            except asyncssh.ChannelOpenError as error:
+                if connection.is_closed():
+                    raise
+                if self._clock.monotonic() >= deadline:
+                    raise Unreachable(
+                        "NoChannel",
+                        f"{self.host} opens no further session on a connection ({_said(error)});"
+                        " its sshd must allow two at least (MaxSessions)",
+                    ) from error
+            except TimeoutError:  # whether the connection is dead, its keep-alive finds out
+                late = f"{self.host} opened no session in {_CONNECT_TIMEOUT_S:g} s"
+                raise Unreachable("NoChannel", late) from None
+            await self._clock.sleep(_CHANNEL_RETRY_S)
 
     async def close(self) -> None:
         """End the connection; the next use makes another."""
