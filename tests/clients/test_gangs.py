@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from motley.api import schedulingx
-
 ROOT = Path(__file__).parents[2]
 GANGS = ROOT / "examples/gangs"
 GROUP = "scheduling.x-k8s.io"
@@ -28,13 +26,6 @@ def running(server, components):
 def placed(kubectl, *options):
     pods = kubectl("get", "pods", "-o", "json", *options).json["items"]
     return [p["metadata"]["name"] for p in pods if p["spec"].get("nodeName")]
-
-
-@pytest.mark.parametrize("plural", ["podgroups", "elasticquotas"])
-def test_the_manifests_for_other_clusters_define_the_same_kinds(plural):
-    written = yaml.safe_load((ROOT / f"deploy/crds/{plural}.yaml").read_text())
-
-    assert written == schedulingx.definition(plural)
 
 
 def test_a_gang_waits_for_room_and_then_runs_as_a_whole(kubectl, until):

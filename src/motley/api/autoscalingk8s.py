@@ -5,8 +5,6 @@ it comes from `deploy/crds/verticalpodautoscalers.yaml`, made of the same schema
 project's own CustomResourceDefinition: manifests and clients of either work with both.
 """
 
-from typing import Any
-
 from motley.api import scheme
 from motley.api.structural import shapes
 from motley.api.structural.definition import AGE, Column, Definition
@@ -156,37 +154,3 @@ def rows() -> list[scheme.Kind]:
             ),
         )
     ]
-
-
-def definition() -> dict[str, Any]:
-    """The CustomResourceDefinition that gives any Kubernetes the kind."""
-    columns = [{"name": c.name, "type": c.type, "jsonPath": c.path} for c in _COLUMNS]
-    names = {
-        "kind": KIND,
-        "listKind": f"{KIND}List",
-        "plural": PLURAL,
-        "singular": SINGULAR,
-        "shortNames": list(SHORT),
-    }
-    # Kubernetes keeps the groups of its own project to those who say that they were agreed on.
-    approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/63797"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": approved},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": columns,
-                    "schema": {"openAPIV3Schema": _SCHEMA},
-                }
-            ],
-        },
-    }

@@ -2,7 +2,7 @@
 
 A NetworkTopology says how far apart places are (nodes, racks, zones: the values of a label), a
 CallGraph which workloads talk to each other and how much that matters. A Motley cluster has both;
-`definition` makes them known to any other.
+`crdmanifest` makes them known to any other.
 """
 
 from typing import Any
@@ -150,30 +150,3 @@ CALL_GRAPH = shapes.record(
     },
     "spec",
 )  # fmt: skip
-
-
-def definition(plural: str) -> dict[str, Any]:
-    """The CustomResourceDefinition for clusters that do not have the kind."""
-    kind, schema, short, scope = {
-        "networktopologies": ("NetworkTopology", NETWORK_TOPOLOGY, "nettopo", "Cluster"),
-        "callgraphs": ("CallGraph", CALL_GRAPH, "cg", "Namespaced"),
-    }[plural]
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": plural,
-        "singular": kind.lower(),
-        "shortNames": [short],
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.motley.io"},
-        "spec": {"group": "motley.io", "scope": scope, "names": names, "versions": [version]},
-    }

@@ -2,8 +2,7 @@
 
 In a Motley cluster the two kinds are always there, like those of `motleyio`, which installs them.
 Elsewhere they come from the CustomResourceDefinitions in `deploy/crds`, made of the same schemas
-but for the rules, whose cost kube-apiserver estimates too high: `definition` is the whole of such
-a manifest, and a test compares the two.
+but for the rules, whose cost kube-apiserver estimates too high (`crdmanifest`).
 
 Invariant: a manifest written for scheduler-plugins is read as it is; only a min above its max, and
 more than 64 resources, are refused here and not there.
@@ -170,42 +169,3 @@ def rows() -> list[scheme.Kind]:
         )
         for entry in _KINDS
     ]
-
-
-def definition(plural: str) -> dict[str, Any]:
-    """The CustomResourceDefinition that gives any Kubernetes the kind."""
-    entry = next(entry for entry in _KINDS if entry.plural == plural)
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": entry.kind,
-                "listKind": f"{entry.kind}List",
-                "plural": plural,
-                "singular": entry.kind.lower(),
-                "shortNames": list(entry.short),
-            },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": c.name, "type": c.type, "jsonPath": c.path} for c in entry.columns
-                    ],
-                    "schema": {"openAPIV3Schema": _without_rules(entry.schema)},
-                }
-            ],
-        },
-    }
-
-
-def _without_rules(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {key: _without_rules(value) for key, value in schema.items() if key != _RULES}
-    return schema

@@ -1,8 +1,5 @@
 """Schemas of the kinds of serverless computing: Function, Workflow and Invocation."""
 
-from typing import Any
-
-from motley.api import trigger_schemas, workflow_schemas
 from motley.api.structural import shapes
 from motley.api.structural.shapes import CONDITIONS as _CONDITIONS
 from motley.api.structural.shapes import STRING as _STRING
@@ -176,38 +173,3 @@ INVOCATION = shapes.record(
     },
     "spec",
 )
-
-
-def definition(plural: str) -> dict[str, Any]:
-    """The CustomResourceDefinition that gives any Kubernetes one of the kinds."""
-    kind, short, schema = {
-        "functions": ("Function", "fn", FUNCTION),
-        "workflows": ("Workflow", "wf", workflow_schemas.WORKFLOW),
-        "triggers": ("Trigger", "", trigger_schemas.TRIGGER),
-        "invocations": ("Invocation", "inv", INVOCATION),
-    }[plural]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.motley.io"},
-        "spec": {
-            "group": "motley.io",
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-                "shortNames": short.split(),
-            },
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }

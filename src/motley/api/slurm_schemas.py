@@ -4,8 +4,6 @@ A job's spec may be changed until the bridge has begun to stage it; after that a
 change, because what runs on the cluster would no longer be what the object says.
 """
 
-from typing import Any
-
 from motley.api.structural import shapes
 from motley.api.structural.shapes import CONDITIONS as _CONDITIONS
 from motley.api.structural.shapes import STRING as _STRING
@@ -290,49 +288,3 @@ SLURM_CLUSTER = shapes.record(
     },
     "spec",
 )
-
-
-def definition(plural: str) -> dict[str, Any]:
-    """The CustomResourceDefinition for clusters that do not have the kind."""
-    kind, schema, short, scope = {
-        "slurmjobs": ("SlurmJob", SLURM_JOB, "sj", "Namespaced"),
-        "slurmclusters": ("SlurmCluster", SLURM_CLUSTER, "sc-slurm", "Cluster"),
-    }[plural]
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": plural,
-        "singular": kind.lower(),
-        "shortNames": [short],
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-        "additionalPrinterColumns": [
-            {"name": name, "type": "string", "jsonPath": path} for name, path in _COLUMNS[plural]
-        ],
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.motley.io"},
-        "spec": {"group": "motley.io", "scope": scope, "names": names, "versions": [version]},
-    }
-
-
-_COLUMNS = {
-    "slurmjobs": (
-        ("Cluster", ".spec.cluster"),
-        ("Job", ".status.jobID"),
-        ("Phase", ".status.phase"),
-        ("Reason", ".status.reason"),
-    ),
-    "slurmclusters": (
-        ("User", ".spec.user"),
-        ("Host", ".status.host"),
-        ("Slurm", ".status.version"),
-    ),
-}

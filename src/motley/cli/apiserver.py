@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from motley.cli import etcd_options, guard_options, history_options
+from motley.cli import component_options, etcd_options, guard_options, history_options
 from motley.cli.guard_options import Guard
 from motley.cli.history_options import HistoryOptions
 from motley.lib import journal, tasks
@@ -85,12 +85,7 @@ if TYPE_CHECKING:
     help="Also read another system's spellings of manifests; answers warn of each.",
 )
 @guard_options.options
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
-)
+@component_options.log_level
 def command(
     data_dir: Path,
     bind: str,

@@ -8,6 +8,7 @@ import click
 
 from motley.cli import (
     autoscaling_options,
+    component_options,
     heterogeneity_options,
     node_options,
     rebalance_options,
@@ -50,11 +51,8 @@ log = journal.get(__name__)
     show_default=True,
     help="Which to run, by name and comma-separated: * is all, -NAME all but this one.",
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Work only while holding the lease kube-system/kube-controller-manager.",
+@component_options.leader_elect(
+    "Work only while holding the lease kube-system/kube-controller-manager."
 )
 @click.option(
     "--cluster-signing-cert-file",
@@ -72,19 +70,8 @@ log = journal.get(__name__)
 @autoscaling_options.options
 @heterogeneity_options.options
 @rebalance_options.options
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10257,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
-)
+@component_options.health_port(10257)
+@component_options.log_level
 def command(
     path: Path | None,
     pod_cidr: str,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from motley.cli import component_options
 from motley.client import kubeconfig
 from motley.client.rest import Client
 from motley.controllers.fakenodes import FakeNodes, Shape
@@ -24,13 +25,8 @@ from motley.lib import health, journal, tasks
 @click.option("--memory", default="32Gi", show_default=True)
 @click.option("--pods", type=click.IntRange(1), default=110, show_default=True)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
-@click.option("--health-port", type=click.IntRange(0, 65535), default=0, show_default=True)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
-)
+@component_options.health_port(0)
+@component_options.log_level
 def command(
     path: Path | None,
     count: int,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from motley.cli import component_options
 from motley.lib import journal, tasks
 from motley.lib.clock import SYSTEM
 
@@ -20,12 +21,7 @@ from motley.lib.clock import SYSTEM
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="What containers do, as YAML.  [default: they run until they are stopped]",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@component_options.log_level
 def command(socket: Path, stages: Path | None, log_level: str) -> None:
     """Speak CRI on a socket and simulate containers, for trying and testing a real node agent."""
     from motley.node.fakecri import stages as described

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from motley.cli import component_options
 from motley.client.lease import LostLeadership
 from motley.lib import journal, tasks
 
@@ -90,25 +91,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Their port (the document's is 8080); 0: they are not served.",
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Make instances only while holding the lease motley-functions; routers always serve.",
+@component_options.leader_elect(
+    "Make instances only while holding the lease motley-functions; routers always serve."
 )
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10291,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@component_options.health_port(10291)
+@component_options.log_level
 def command(
     kubeconfig: str | None,
     listen: str,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from motley.cli import component_options
 from motley.lib import journal, tasks
 
 _WORKER_USER = "www-data"  # Debian's, in every installation
@@ -69,20 +70,9 @@ def worker_user() -> str:
     help="Processes of nginx that answer.",
 )
 @click.option("--no-leader-elect", is_flag=True, help="This is the only gateway.")
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10282,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
+@component_options.health_port(10282)
 @click.option("--stop", is_flag=True, help="End the nginx of the directory, and do nothing else.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@component_options.log_level
 def command(
     kubeconfig: str | None,
     node_name: str | None,

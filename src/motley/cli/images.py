@@ -213,31 +213,10 @@ def push_(
 @command.command("crd")
 def crd() -> None:
     """Print the CustomResourceDefinition of ImageMap, for clusters that are not Motley's."""
-    from motley.api import motleyio
+    from motley.api import crdmanifest, motleyio
 
-    kind = next(row for row in motleyio.rows() if row.kind == ImageMap.KIND)
-    assert kind.definition is not None
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", **kind.definition.schema}},
-    }
-    names = {
-        "kind": kind.kind,
-        "plural": kind.plural,
-        "singular": kind.singular,
-        "listKind": f"{kind.kind}List",
-        "shortNames": list(kind.short_names),
-        "categories": list(kind.categories),
-    }
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": kind.group, "scope": "Cluster", "names": names, "versions": [version]},
-    }
-    click.echo(printers.document(definition, "yaml"))
+    row = next(row for row in motleyio.rows() if row.kind == ImageMap.KIND)
+    click.echo(printers.document(crdmanifest.of(row), "yaml"))
 
 
 def _secret(data: bytes) -> Secret:

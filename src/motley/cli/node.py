@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from motley.cli import emulation_options, identity_options
+from motley.cli import component_options, emulation_options, identity_options
 from motley.cli.eviction_options import eviction_options, image_limits, policy
 from motley.cli.pod_options import chosen, pod_options
 from motley.lib import journal, tasks
@@ -144,19 +144,8 @@ def _own_address() -> str:
     metavar="KEY[=VALUE]:EFFECT",
     help="Taint for a new node, may be repeated.",
 )
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10248,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@component_options.health_port(10248)
+@component_options.log_level
 @emulation_options.options
 @pod_options
 @eviction_options

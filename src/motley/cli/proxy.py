@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from motley.cli import identity_options
+from motley.cli import component_options, identity_options
 from motley.lib import journal, tasks
 from motley.network.peers import Mode
 
@@ -77,19 +77,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     metavar="NAME",
     help="An interface to hold Services' addresses, such as minik8s-proxy0.  [default: none]",
 )
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10256,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@component_options.health_port(10256)
+@component_options.log_level
 def command(
     kubeconfig: str | None,
     node_name: str | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from motley.cli import new_plugin, scheduler_options
+from motley.cli import component_options, new_plugin, scheduler_options
 from motley.cli.scheduler_options import Kube
 from motley.client import kubeconfig as kubeconfigs
 from motley.client.delegation import Delegation
@@ -48,12 +48,7 @@ _DEBUG_V = 4  # kube-scheduler's level for what a developer wants to know
     help="Also serve the profile of another system: minik8s-scheduler.",
 )
 @click.option("--seed", default=0, help="Where the rotation among equal nodes starts.")
-@click.option(
-    "--log-level",
-    default="info",
-    show_default=True,
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-)
+@component_options.log_level
 @click.pass_context
 def command(
     ctx: click.Context,

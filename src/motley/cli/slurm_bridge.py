@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from motley.cli import component_options
 from motley.client import kubeconfig
 from motley.client.lease import LostLeadership
 from motley.client.rest import Client
@@ -38,25 +39,9 @@ from motley.lib import health, journal, tasks
     type=click.FloatRange(min=0.05),
     help="How often to look at the queues, whatever the clusters' pollSeconds.",
 )
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=True,
-    show_default=True,
-    help="Work only while holding the lease kube-system/motley-slurm.",
-)
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    default=10285,
-    show_default=True,
-    help="Loopback port of /healthz and /metrics; 0 for none.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
-)
+@component_options.leader_elect("Work only while holding the lease kube-system/motley-slurm.")
+@component_options.health_port(10285)
+@component_options.log_level
 def bridge(
     path: Path | None,
     directory: Path,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motley.api import autoscalingk8s, recommendation
+from motley.api import recommendation
 from motley.autoscale import vpa
 from motley.autoscale.past import Past
 from motley.autoscale.vpa import Bounds, Settings
@@ -155,12 +155,3 @@ def test_bounds_of_the_policy_come_last():
     )
     capped = recommendation.capped({"cpu": 0.1, "memory": 4e9}, bounds)
     assert recommendation.written(capped) == {"cpu": "500m", "memory": "1024Mi"}
-
-
-def test_the_definition_for_other_clusters_is_the_one_in_deploy():
-    from pathlib import Path
-
-    import yaml
-
-    path = Path(__file__).parents[3] / "deploy/crds/verticalpodautoscalers.yaml"
-    assert yaml.safe_load(path.read_text()) == autoscalingk8s.definition()

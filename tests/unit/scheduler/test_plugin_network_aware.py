@@ -6,11 +6,10 @@ from statistics import fmean
 import msgspec
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motley.api import motleyio, network_schemas
+from motley.api import motleyio
 from motley.api.views.base import Key
 from motley.api.views.core import Node
 from motley.api.views.network import CallGraph, NetworkTopology
@@ -361,14 +360,3 @@ def test_defaults_are_filled_in():
     KINDS["NetworkTopology"].definition.conform(document)
     assert document["spec"] == {"topologyKey": HOSTNAME, "within": {"latencyMs": 0}}
     assert NetworkTopology.of(document).spec.within.latency_ms == 0
-
-
-@pytest.mark.parametrize("plural", ["networktopologies", "callgraphs"])
-def test_the_manifests_for_other_clusters_define_the_same_kinds(plural):
-    written = yaml.safe_load((ROOT / f"deploy/crds/{plural}.yaml").read_text())
-    ours = next(row for row in motleyio.rows() if row.plural == plural)
-
-    assert written == network_schemas.definition(plural)
-    spec = written["spec"]
-    assert spec["names"]["shortNames"] == list(ours.short_names)
-    assert (spec["scope"] == "Namespaced") is ours.namespaced

@@ -4,9 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-import yaml
 
-from motley.api import serverless_schemas
 from motley.api.views.base import Key
 from motley.api.views.serverless import Function
 from motley.serverless import chain, keys, objects, pool, values
@@ -232,9 +230,3 @@ class TestKeys:
 @pytest.mark.parametrize("value", ["text", {"a": [1, None]}, 3, None, {"base64": "AAE="}])
 def test_values_survive_the_way_to_an_instance_and_back(value):
     assert values.from_wire(*values.to_wire(value)) == value
-
-
-@pytest.mark.parametrize("plural", ["functions", "invocations", "triggers", "workflows"])
-def test_the_manifests_for_other_clusters_define_the_same_kinds(plural):
-    written = yaml.safe_load((ROOT / f"deploy/crds/{plural}.yaml").read_text())
-    assert written == serverless_schemas.definition(plural)

@@ -5,9 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
-from motley.api import motleyio, slurm_schemas
 from motley.api.views.slurm import SlurmCluster, SlurmJob
 from motley.slurm import authoring, cluster, jobs, localpaths, script, ssh
 from motley.slurm import status as statuses
@@ -327,14 +325,3 @@ def test_shell_words_survive_quoting():
     assert done.stdout.splitlines() == words
     assert shlex.split(text)[2:] == words
     assert Path(script.directory(job(), site(), 2)).name == "sum-0f2c9a7e-2"
-
-
-@pytest.mark.parametrize("plural", ["slurmjobs", "slurmclusters"])
-def test_the_manifests_for_other_clusters_define_the_same_kinds(plural):
-    root = Path(__file__).resolve().parents[3]
-    written = yaml.safe_load((root / f"deploy/crds/{plural}.yaml").read_text())
-    ours = next(row for row in motleyio.rows() if row.plural == plural)
-
-    assert written == slurm_schemas.definition(plural)
-    assert written["spec"]["names"]["shortNames"] == list(ours.short_names)
-    assert (written["spec"]["scope"] == "Namespaced") is ours.namespaced

@@ -4,7 +4,6 @@ import pytest
 
 from motley.api import motleyio
 from motley.api.structural import schemas
-from motley.api.validation import customresource
 
 WRONG = {
     "no type": ({"a": {}}, "s.properties[a].type: Required value: must not be empty"),
@@ -86,37 +85,6 @@ def test_an_int_or_string_may_say_so_in_openapi_words():
     }
 
     assert list(schemas.check({"type": "object", "properties": {"p": port}}, "s")) == []
-
-
-@pytest.mark.parametrize("row", motleyio.rows(), ids=lambda row: row.kind)
-def test_our_own_kinds_obey_the_rules_for_definitions(row):
-    definition = row.definition
-    crd = {
-        "metadata": {"name": f"{row.plural}.{row.group}"},
-        "spec": {
-            "group": row.group,
-            "scope": "Namespaced",
-            "names": {
-                "plural": row.plural,
-                "singular": row.singular,
-                "kind": row.kind,
-                "listKind": definition.list_kind,
-                "shortNames": list(row.short_names),
-            },
-            "versions": [
-                {
-                    "name": row.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": definition.schema},
-                }
-            ],
-            "conversion": {"strategy": "None"},
-        },
-        "status": {"storedVersions": [row.version]},
-    }
-
-    assert [str(e) for e in customresource.definition(crd)] == []
 
 
 def test_our_own_kinds_have_defaults_and_rules():
