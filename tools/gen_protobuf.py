@@ -38,10 +38,21 @@ SPECIAL = {
     "k8s.io.apimachinery.pkg.runtime.RawExtension": "raw",
 }
 # Groups that their servers define themselves.
-ELSEWHERE = {"apiregistration": "k8s.io.kube_aggregator.pkg.apis.apiregistration"}
-# A CustomResourceDefinition's JSON (`$ref`, schema-or-boolean) has another shape than its message,
-# and its clients speak JSON.
-JSON_ONLY = {"apiextensions.k8s.io"}
+ELSEWHERE = {
+    "apiregistration": "k8s.io.kube_aggregator.pkg.apis.apiregistration",
+    "apiextensions": "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions",
+}
+# Of a CustomResourceDefinition's schemas the JSON has another shape than the messages.
+SPECIAL |= {
+    f"{ELSEWHERE['apiextensions']}.v1.{name}": special
+    for name, special in (
+        ("JSON", "raw"),
+        ("JSONSchemaPropsOrArray", "schemaorarray"),
+        ("JSONSchemaPropsOrBool", "schemaorbool"),
+        ("JSONSchemaPropsOrStringArray", "schemaorstrings"),
+    )
+}
+RENAMED = {"JSONSchemaProps": {"schema": "$schema", "ref": "$ref"}}
 SCALARS = {"string", "bool", "int32", "int64", "uint32", "uint64", "bytes", "double"}
 _MESSAGE = re.compile(r"^message (\w+) \{(.*?)^\}", re.M | re.S)
 _FIELD = re.compile(
@@ -90,7 +101,7 @@ def fields(package: str, body: str) -> Iterator[Field]:
 def roots() -> Iterator[str]:
     """The messages of the served kinds."""
     for kind in scheme.kinds():
-        if kind.group in JSON_ONLY or kind.definition is not None:
+        if kind.definition is not None:
             continue
         group = kind.group.split(".")[0] or "core"
         package = ELSEWHERE.get(group, f"k8s.io.api.{group}")
@@ -132,9 +143,17 @@ def main() -> None:
             mark = shape
             if known is not None and field not in known and type_ in reached and not shape:
                 mark = "^"
-            shown.append(f"{number}={field}{mark}:{short(SPECIAL.get(type_, type_))}")
+            called = RENAMED.get(name.rpartition(".")[2], {}).get(field, in_json(field))
+            shown.append(f"{number}={called}{mark}:{short(SPECIAL.get(type_, type_))}")
         lines.append(" ".join([short(name), *shown]))
     OUTPUT.write_text("\n".join(lines) + "\n")
+
+
+def in_json(field: str) -> str:
+    """`xKubernetesListType` is `x-kubernetes-list-type`; other names are the same."""
+    if not field.startswith("xKubernetes"):
+        return field
+    return re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", field)
 
 
 def short(name: str) -> str:

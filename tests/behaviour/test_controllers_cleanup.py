@@ -216,6 +216,30 @@ async def test_a_namespace_waits_for_finalizers_and_says_so(cluster):
         await c.eventually(gone, "the namespace is gone")
 
 
+async def test_a_namespace_lets_pods_go_before_anything_they_rely_on(cluster):
+    async with cluster() as c:
+        container = {"name": "c", "image": "i"}
+        held = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+        await c.create(Pod, {**held, "spec": {"containers": [container]}})
+        await c.create(ConfigMap, {"metadata": {"name": "relied-on"}})
+        await c.client.delete(Namespace, c.namespace)
+
+        async def said():
+            namespace = await c.client.get(Namespace, c.namespace)
+            return [
+                x.message
+                for x in namespace.status.conditions
+                if x.type == "NamespaceContentRemaining" and x.status == "True"
+            ]
+
+        (told,) = await c.eventually(said, "the condition")
+        assert "pods. has 1 resource instances" in told
+        assert await c.exists(ConfigMap, "relied-on")
+
+        await c.patch(Pod, "held", {"metadata": {"finalizers": None}})
+        await nothing_left(c, Pod, ConfigMap)
+
+
 async def test_every_namespace_has_its_account_and_gets_it_back(cluster):
     async with cluster() as c:
 

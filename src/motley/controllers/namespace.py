@@ -1,7 +1,8 @@
 """Namespace: empties a namespace that is being deleted, then lets it go.
 
-Kinds are found by discovery and emptied one after the other. Pods end in their own time; until
-everything is gone the namespace says in its conditions what it waits for.
+Kinds are found by discovery and emptied one after the other, pods first: as long as one runs, what
+it relies on (NetworkPolicies, above all) stays. Pods end in their own time; until everything is
+gone the namespace says in its conditions what it waits for.
 """
 
 from collections import Counter
@@ -105,9 +106,11 @@ class NamespaceController:
         """Ask for everything's deletion; what is still there, and what could not be asked."""
         remaining: dict[str, list[Object]] = {}
         failures = []
-        for resource in resources:
+        for resource in sorted(resources, key=lambda one: not _is_pods(one)):
             if not resource.namespaced or not resource.can("list", "delete"):
                 continue
+            if "pods" in remaining:
+                break
             cls = discovery.view(resource)
             name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
             try:
@@ -167,6 +170,10 @@ class NamespaceController:
         except status.NotFound:
             return
         log.info("namespace finalized", namespace=name)
+
+
+def _is_pods(resource: discovery.Resource) -> bool:
+    return (resource.group, resource.plural) == ("", "pods")
 
 
 def describe(remaining: dict[str, list[Object]]) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,6 @@ earlier, `$$(NAME)` stands for itself, an unknown name stays as written.
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Protocol
@@ -16,7 +15,6 @@ from motley.api import quantity
 from motley.api.views.core import ConfigMap, Secret, Service
 from motley.api.views.pod import Container, EnvVarSource, Pod, ResourceFieldSelector
 
-_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _FIELD_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -63,14 +61,6 @@ def expand_all(texts: Iterable[str], variables: Mapping[str, str]) -> list[str]:
     return [expand(t, variables) for t in texts]
 
 
-@dataclass(slots=True)
-class Environment:
-    """The variables, and names that were left out because no shell could use them."""
-
-    variables: dict[str, str]
-    skipped: list[str] = field(default_factory=list)
-
-
 def resolve(
     pod: Pod,
     container: Container,
@@ -78,14 +68,13 @@ def resolve(
     services: Mapping[str, str],
     facts: Mapping[str, str],
     allocatable: Mapping[str, int],
-) -> Environment:
+) -> dict[str, str]:
     """Every variable of a container.
 
     `services` are Service variables (weakest), `facts` the status fields of the downward API,
     `allocatable` stands in for limits that are not set. Raises ConfigError.
     """
-    result = Environment(dict(services))
-    values = result.variables
+    values = dict(services)
     for source in container.env_from:
         if source.config_map_ref:
             found = lookup.config_map(source.config_map_ref.name)
@@ -102,11 +91,7 @@ def resolve(
                 continue
             raise ConfigError(f"{what} not found")
         for key, value in sorted(data.items()):
-            name = source.prefix + key
-            if _NAME.fullmatch(name):
-                values[name] = value
-            else:
-                result.skipped.append(name)
+            values[source.prefix + key] = value
     for variable in container.env:
         if variable.value_from is None:
             values[variable.name] = expand(variable.value, values)
@@ -114,7 +99,7 @@ def resolve(
         chosen = _value_from(variable.value_from, pod, container, lookup, facts, allocatable)
         if chosen is not None:
             values[variable.name] = chosen
-    return result
+    return values
 
 
 def _decoded(secret: Secret) -> dict[str, str]:

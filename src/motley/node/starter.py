@@ -260,7 +260,7 @@ class Starter:
     ) -> Any:
         context = self._context
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
-        env = environment.resolve(
+        variables = environment.resolve(
             pod,
             spec,
             context.objects.lookup(namespace),
@@ -270,12 +270,7 @@ class Starter:
             context.facts(pod, sandbox.ips),
             context.resources.allocatable,
         )
-        if env.skipped:
-            listed = ", ".join(env.skipped)
-            self._warn(
-                pod, "InvalidEnvironmentVariableNames", f"skipped as no variable names: {listed}"
-            )
-        mounts = context.volumes.mounts(pod, spec, env.variables)
+        mounts = context.volumes.mounts(pod, spec, variables)
         taken = {m.container_path.rstrip("/") for m in mounts}
         message_file = str(context.volumes.message_file(uid, spec.name, action.attempt))
         mounts.append(Mount(spec.termination_message_path, message_file))
@@ -290,9 +285,9 @@ class Starter:
             attempt=action.attempt,
             restart_delay_s=action.restart_delay_s,
             image_ref=image.id,
-            command=environment.expand_all(spec.command, env.variables),
-            args=environment.expand_all(spec.args, env.variables),
-            variables=env.variables,
+            command=environment.expand_all(spec.command, variables),
+            args=environment.expand_all(spec.args, variables),
+            variables=variables,
             mounts=mounts,
             limits=resources.container_limits(
                 pod, spec, memory, may_lower=context.resources.may_lower_oom_score

@@ -198,3 +198,70 @@ async def test_only_who_accepts_nothing_else_gets_protobuf(api):
     assert protobuf.decode(reply.body, "", "")["data"] == {"k": "v"}
     both = f"{protobuf.MEDIA_TYPE}, application/json"
     assert (await api.get(f"{maps}/a", accept=both)).json["data"] == {"k": "v"}
+
+
+def test_a_message_whose_only_field_is_items_is_no_list_but_a_named_list_of_texts_is():
+    """Every pod has the first, in the volume of its token."""
+    projection = {"downwardAPI": {"items": [{"path": "namespace"}]}}
+    volume = {"name": "v", "projected": {"sources": [projection]}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"volumes": [volume]}}
+    review = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "status": {"user": {"extra": {"scopes": ["a", "b"]}}},
+    }
+
+    for document in (pod, review):
+        assert protobuf.decode(protobuf.encode(document), "", "") == document
+
+
+def test_the_schemas_of_a_definition_come_back_as_they_were():
+    """Their JSON has other names and shapes than their messages."""
+    preserve = {"x-kubernetes-preserve-unknown-fields": False}
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "spec": {
+                "type": "object",
+                "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 2.5},
+                "default": {"a": [1, None, "x"]},
+                "x-kubernetes-validations": [{"rule": "self.a > 1", "optionalOldSelf": False}],
+            },
+            "closed": {"type": "object", "additionalProperties": False, **preserve},
+            "open": {"type": "object", "additionalProperties": True},
+            "list": {
+                "type": "array",
+                "items": {"enum": ["a", 1, False], "nullable": True, "default": False},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+            "pair": {"items": [{"type": "string"}, {"$ref": "#/definitions/x"}]},
+            "needs": {"dependencies": {"a": ["b", "c"], "d": {"type": "string"}}},
+        },
+    }
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "a.b"},
+        "spec": {"group": "b", "versions": [version]},
+    }
+
+    raw = protobuf.encode(crd)
+
+    assert protobuf.decode(raw, "", "") == crd
+
+
+def test_zero_values_that_go_writes_say_nothing_in_a_schema():
+    schema = piece(5, b"object") + piece(6, b"") + piece(18, 0) + piece(13, 0) + piece(38, 0)
+    version = piece(1, b"v1") + piece(4, piece(1, schema))
+    raw = body("apiextensions.k8s.io/v1", "CustomResourceDefinition", piece(2, piece(7, version)))
+
+    document = protobuf.decode(raw, "", "")
+
+    assert document["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == {
+        "type": "object",
+        "maxLength": 0,
+        "x-kubernetes-preserve-unknown-fields": False,
+    }

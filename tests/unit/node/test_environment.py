@@ -77,7 +77,7 @@ def test_a_variable_may_refer_to_earlier_ones_only():
         {"name": "FIRST", "value": "1"},
         {"name": "SECOND", "value": "$(FIRST)2"},
     ]
-    found = resolve({"name": "c", "env": env}).variables
+    found = resolve({"name": "c", "env": env})
     assert found == {"LATE": "$(FIRST)", "FIRST": "1", "SECOND": "12"}
 
 
@@ -90,17 +90,17 @@ def test_env_wins_over_env_from_and_that_over_services():
         ],
         "env": [{"name": "X", "value": "own"}],
     }
-    lookup = Lookup({"a": {"X": "map", "Y": "map", "2": "bad name"}})
+    lookup = Lookup({"a": {"X": "map", "Y": "map", "2": "no name of a shell's"}})
     found = resolve(container, lookup, {"X": "service", "Y": "service", "Z": "service"})
-    assert found.variables == {
+    assert found == {
         "X": "own",
         "Y": "map",
         "Z": "service",
         "P_X": "map",
         "P_Y": "map",
-        "P_2": "bad name",
+        "2": "no name of a shell's",
+        "P_2": "no name of a shell's",
     }
-    assert found.skipped == ["2"]
 
 
 def test_missing_objects_and_keys_are_errors_unless_optional():
@@ -111,7 +111,7 @@ def test_missing_objects_and_keys_are_errors_unless_optional():
         resolve(key(name="none", key="k"))
     with pytest.raises(ConfigError, match="couldn't find key k in ConfigMap here"):
         resolve(key(name="here", key="k"), Lookup({"here": {}}))
-    assert resolve(key(name="none", key="k", optional=True)).variables == {}
+    assert resolve(key(name="none", key="k", optional=True)) == {}
     with pytest.raises(ConfigError, match='secret "none" not found'):
         resolve({"name": "c", "envFrom": [{"secretRef": {"name": "none"}}]})
 
@@ -119,7 +119,7 @@ def test_missing_objects_and_keys_are_errors_unless_optional():
 def test_secrets_are_decoded():
     ref = {"secretKeyRef": {"name": "s", "key": "k"}}
     container = {"name": "c", "env": [{"name": "V", "valueFrom": ref}]}
-    assert resolve(container, Lookup(secrets={"s": {"k": "sesame"}})).variables == {"V": "sesame"}
+    assert resolve(container, Lookup(secrets={"s": {"k": "sesame"}})) == {"V": "sesame"}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_fields_of_the_pod_itself(path, expected):
         "name": "c",
         "env": [{"name": "V", "valueFrom": {"fieldRef": {"fieldPath": path}}}],
     }
-    assert resolve(container, labels={"app": "web"}).variables == {"V": expected}
+    assert resolve(container, labels={"app": "web"}) == {"V": expected}
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_resources_of_the_container_round_up(resource, divisor, expected):
         "env": [{"name": "V", "valueFrom": ref}],
         "resources": {"limits": {"cpu": "250m", "memory": "64Mi"}},
     }
-    assert resolve(container).variables == {"V": expected}
+    assert resolve(container) == {"V": expected}
 
 
 def test_limits_that_are_not_set_are_the_nodes():
     ref = {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}
     container = {"name": "c", "env": [{"name": "V", "valueFrom": ref}]}
-    assert resolve(container).variables == {"V": "1900"}
+    assert resolve(container) == {"V": "1900"}
 
 
 def _service(namespace, name, address, *ports):

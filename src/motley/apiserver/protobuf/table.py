@@ -15,6 +15,15 @@ class Field(NamedTuple):
 
 Message = dict[int, Field]
 
+SCHEMA = "apiextensions.v1.JSONSchemaProps"
+# Types that are a schema or something else in JSON: the number of the schema's field, and what
+# the other field, numbered 1 or 2 as well, holds.
+ALTERNATIVES = {
+    "schemaorarray": (1, SCHEMA),
+    "schemaorbool": (2, "bool"),
+    "schemaorstrings": (1, "string"),
+}
+
 
 @cache
 def messages() -> dict[str, Message]:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from motley.api import codec, status
-from motley.apiserver.protobuf.table import Field, message_of, messages
+from motley.apiserver.protobuf.table import ALTERNATIVES, SCHEMA, Field, message_of, messages
 from motley.lib.clock import rfc3339, rfc3339_micro
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 _MAX_DEPTH = 100
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"  # behind a pointer: false was said
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799  # what RFC 3339 can say
 
@@ -96,9 +97,14 @@ def _message(name: str, data: bytes, depth: int) -> dict[str, Any]:
             found.update(_message(field.type, _bytes(raw), depth + 1))
         else:
             value = _value(field.type, raw, depth)
-            if value is not None:
+            if value is not None and (name != SCHEMA or _says(field, value)):
                 found[field.name] = value
     return found
+
+
+def _says(field: Field, value: Any) -> bool:
+    """Whether it is more than Go's zero value; nobody drops those from a schema later."""
+    return bool(value) or field.type not in ("string", "bool") or field.name == _PRESERVE
 
 
 def _entry(field: Field, raw: int | bytes, depth: int) -> tuple[str, Any]:
@@ -112,11 +118,25 @@ def _value(type_: str, raw: int | bytes, depth: int) -> Any:
     read = _READERS.get(type_)
     if read is not None:
         return read(raw)
+    if type_ in ALTERNATIVES:
+        return _alternative(type_, _bytes(raw), depth)
     items = messages()[type_].get(1)
-    if len(messages()[type_]) == 1 and items is not None and items.name == "items":
+    if len(messages()[type_]) == 1 and items is not None and items[:2] == ("items", "string"):
         # A named list of texts (ExtraValue): a message on the wire, a list in JSON.
         return [_value(items.type, piece, depth + 1) for _, piece in _pieces(_bytes(raw))]
     return _message(type_, _bytes(raw), depth + 1)
+
+
+def _alternative(type_: str, data: bytes, depth: int) -> Any:
+    """A schema, or what may stand in its place: the message has a field for each."""
+    schema, other = ALTERNATIVES[type_]
+    pieces = list(_pieces(data))
+    for number, raw in pieces:
+        if number == schema:
+            return _message(SCHEMA, _bytes(raw), depth + 1)
+    if other == "bool":
+        return any(raw for number, raw in pieces if number != schema)
+    return [_value(other, raw, depth + 1) for number, raw in pieces if number != schema]
 
 
 def _bytes(raw: int | bytes) -> bytes:
@@ -150,6 +170,11 @@ def _time(raw: int | bytes, write: Callable[[float], str]) -> str | None:
     return write(seconds)
 
 
+def _double(raw: bytes) -> float:
+    value = float(struct.unpack("<d", raw)[0])
+    return int(value) if value.is_integer() else value  # as Go writes it in JSON
+
+
 def _quantity(raw: int | bytes) -> str:
     return _text(dict(_pieces(_bytes(raw))).get(1, b"")) or "0"
 
@@ -179,7 +204,7 @@ _READERS: dict[str, Callable[[int | bytes], Any]] = {
     "int64": _signed,
     "uint32": _integer,
     "uint64": _integer,
-    "double": lambda raw: struct.unpack("<d", _bytes(raw))[0],
+    "double": lambda raw: _double(_bytes(raw)),
     "bytes": lambda raw: base64.b64encode(_bytes(raw)).decode(),
     "time": lambda raw: _time(raw, rfc3339),
     "microtime": lambda raw: _time(raw, rfc3339_micro),

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from motley.api import codec
-from motley.apiserver.protobuf.table import Field, Message, message_of, messages
+from motley.apiserver.protobuf.table import (
+    ALTERNATIVES,
+    SCHEMA,
+    Field,
+    Message,
+    message_of,
+    messages,
+)
 from motley.apiserver.protobuf.wire import MAGIC
 from motley.lib.clock import parse_rfc3339
 
@@ -67,10 +74,23 @@ def _value(number: int, type_: str, value: Any) -> bytes:
     write = _WRITERS.get(type_)
     if write is not None:
         return write(number, value)
+    if type_ in ALTERNATIVES:
+        return piece(number, _alternative(type_, value))
     fields = messages()[type_]
     if isinstance(value, list):  # a named list of texts: a message on the wire, a list in JSON
         return piece(number, b"".join(_value(1, fields[1].type, one) for one in value))
     return piece(number, _message(fields, value))
+
+
+def _alternative(type_: str, value: Any) -> bytes:
+    """See `wire`: a boolean stands beside the schema too, which it then does not deny."""
+    schema, other = ALTERNATIVES[type_]
+    if isinstance(value, dict):
+        beside = integer(1, 1) if other == "bool" else b""
+        return beside + piece(schema, _message(messages()[SCHEMA], value))
+    if isinstance(value, bool):
+        return integer(1, value)
+    return b"".join(_value(3 - schema, other, one) for one in value)
 
 
 def _varint(value: int) -> bytes:
