@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from motley.api import nodeselector
+from motley.api.tolerations import tolerates
 from motley.api.views.core import Node, Taint
 from motley.api.views.pod import NodeSelectorTerm, PodSpec, Toleration
-from motley.controllers import nodehealth
 
 
 class Fit(NamedTuple):
@@ -62,7 +62,6 @@ class Rules:
 
     def _untolerated(self, taints: Iterable[Taint], effects: Sequence[str]) -> bool:
         return any(
-            taint.effect in effects
-            and not any(nodehealth.tolerates(t, taint) for t in self.tolerations)
+            taint.effect in effects and not any(tolerates(t, taint) for t in self.tolerations)
             for taint in taints
         )

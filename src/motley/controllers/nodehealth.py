@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from motley.api.tolerations import tolerates
 from motley.api.views.core import Lease, Node, Taint
 from motley.api.views.pod import Toleration
 from motley.lib import clock as clocks
@@ -160,14 +161,3 @@ def _stays_s(tolerations: Sequence[Toleration], taint: Taint) -> int | None:
         return DEFAULT_TOLERATION_S if taint.key in _EXECUTION_KEYS else 0
     limits = [t.toleration_seconds for t in matching if t.toleration_seconds is not None]
     return min(limits) if limits else None
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Does this toleration accept this taint?"""
-    if toleration.effect not in ("", taint.effect):
-        return False
-    if toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value

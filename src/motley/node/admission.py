@@ -12,7 +12,7 @@ from motley.api import overcommit
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.lib import journal
-from motley.node import allocation, resources, sysctls
+from motley.node import allocation, placement, resources, sysctls
 from motley.node.context import Context
 from motley.node.eviction.evictor import Evictor
 from motley.node.podworker import PodWorker
@@ -51,9 +51,12 @@ class Admission:
             return Rejection("Evicted", under_pressure)
         if forbidden := sysctls.refusal(pod, self._context.settings.allowed_unsafe_sysctls):
             return Rejection(sysctls.FORBIDDEN, forbidden)
-        node = self._context.resources
-        rejection = resources.admit(pod, self._present(), node.allocatable, self._ratios())
-        if rejection is not None:
+        present = self._present()
+        allocatable = self._context.resources.allocatable
+        if rejection := resources.admit(pod, present, allocatable, self._ratios()):
+            return rejection
+        node = self._node()
+        if node is not None and (rejection := placement.refusal(pod, node, present)):
             return rejection
         said = self._context.cpus.admit(pod)
         return Rejection("UnexpectedAdmissionError", said) if said else None

@@ -63,14 +63,16 @@ def reference(name: str) -> str:
 
 
 def copy(text: str) -> Copy:
-    """`SRC:DST` of the command line. Raises Failure."""
+    """`SRC:DST` of the command line: a file to a name or into `DIRECTORY/`, or all that is in a
+    directory into another. Raises Failure."""
     source, colon, target = text.rpartition(":")
     if not colon or not source or not target.startswith("/"):
         raise Failure(f"--copy {text}: not of the form SRC:/ABSOLUTE/DST")
     path = Path(source)
     if not path.exists():
         raise Failure(f"--copy {text}: {source} does not exist")
-    into = f"{target}{path.resolve().name}" if target.endswith("/") else target
+    is_below = target.endswith("/") and not path.is_dir()
+    into = f"{target}{path.resolve().name}" if is_below else target
     if ".." in Path(into).parts:
         raise Failure(f"--copy {text}: the target must not contain ..")
     return Copy(path, into)

@@ -72,7 +72,8 @@ def layer(tree: Path) -> Layer:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(tree.rglob("*"), key=lambda p: p.relative_to(tree).parts):
-            info = _plain(archive.gettarinfo(path), str(path.relative_to(tree)))
+            name = str(path.relative_to(tree))
+            info = _plain(archive.gettarinfo(path, name), name)  # by which hard links know it
             if info.isreg():
                 with path.open("rb") as content:
                     archive.addfile(info, content)

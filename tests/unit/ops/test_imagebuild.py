@@ -68,6 +68,7 @@ def test_files_go_where_the_image_has_its_programs(tmp_path):
         imagebuild.copy(f"{tmp_path / 'site'}:/srv/www"),
     )
     assert copies[0] == Copy(program, "/bin/tool.sh")
+    assert imagebuild.copy(f"{tmp_path / 'site'}:/srv/") == Copy(tmp_path / "site", "/srv/")
     target = tmp_path / "x.tar"
     imagebuild.build(
         Order("localhost/x:1", copies=copies), [NATIVE], target, tmp_path / "c", lambda _: None

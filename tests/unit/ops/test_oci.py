@@ -60,6 +60,15 @@ def test_every_blob_is_named_by_its_digest_and_found_from_the_index(tmp_path):
     assert {m.uid for m in members.values()} == {0}
 
 
+def test_hard_links_name_a_file_of_the_image(tmp_path):
+    made = tree(tmp_path / "tree")
+    (made / "bin/again").hardlink_to(made / "bin/tool")
+
+    oci.extract(oci.layer(made), tmp_path / "out")
+
+    assert (tmp_path / "out/bin/again").samefile(tmp_path / "out/bin/tool")
+
+
 def test_the_diff_id_is_the_digest_of_the_uncompressed_layer(tmp_path):
     layer = oci.layer(tree(tmp_path / "tree"))
     import gzip

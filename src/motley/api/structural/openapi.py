@@ -15,6 +15,7 @@ _TEXTS = {
     "kind": "Kind is a string value representing the REST resource this object represents.",
     "metadata": "Standard object's metadata.",
 }
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
 # Version 2 has no words for these; clients of it would refuse the whole document.
 _ONLY_V3 = ("anyOf", "oneOf", "not", "nullable", "allOf")
 
@@ -28,6 +29,8 @@ def published(kind: scheme.Kind, ref_prefix: str) -> dict[str, Any]:
     """The schema of the kind, with references below `ref_prefix`."""
     assert kind.definition is not None
     v3 = "components" in ref_prefix
+    if not v3 and kind.definition.schema.get(_PRESERVE):
+        return {"type": "object"}  # with any property named, kubectl would refuse all others
     shown = _rewritten(kind.definition.schema, v3)
     properties = dict(shown.get("properties") or {})
     for name in ("apiVersion", "kind"):
@@ -40,7 +43,7 @@ def published(kind: scheme.Kind, ref_prefix: str) -> dict[str, Any]:
 
 def _rewritten(schema: Mapping[str, Any], v3: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    preserves = schema.get("x-kubernetes-preserve-unknown-fields")
+    preserves = schema.get(_PRESERVE)
     for key, value in schema.items():
         if not v3 and (key in _ONLY_V3 or (preserves and key in ("properties", "items"))):
             continue
