@@ -77,10 +77,10 @@ def hosts(pod: Pod, ips: Sequence[str], domain: str, host_file: str) -> str:
     """The text of /etc/hosts in the pod's containers."""
     name = hostname(pod)
     if pod.spec.host_network:
-        lines = ["# Written by Motley: the node's own file, and the pod's hostAliases.", host_file]
+        lines = ["# Kubernetes-managed hosts file (host network).", host_file]
     else:
         lines = [
-            "# Written by Motley.",
+            "# Kubernetes-managed hosts file.",  # by which programs know whose it is
             "127.0.0.1\tlocalhost",
             "::1\tlocalhost ip6-localhost ip6-loopback",
             "fe00::0\tip6-localnet",

@@ -54,5 +54,14 @@ def test_the_hosts_file_of_a_host_network_pod_is_the_hosts_with_aliases():
     spec = {"hostNetwork": True, "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["x", "y"]}]}
     pod = Pod.of({"metadata": {"name": "p"}, "spec": spec})
     text = dnsconfig.hosts(pod, [], "cluster.local", "127.0.0.1 localhost\n")
+    assert text.splitlines()[0] == "# Kubernetes-managed hosts file (host network)."
     assert "127.0.0.1 localhost" in text
     assert text.endswith("10.0.0.1\tx\ty\n")
+
+
+def test_the_hosts_file_of_a_pod_says_whose_it_is_and_has_the_pods_own_name():
+    pod = Pod.of({"metadata": {"name": "p"}, "spec": {}})
+    lines = dnsconfig.hosts(pod, ["10.0.0.1"], "cluster.local", "192.0.2.1 host\n").splitlines()
+    assert lines[0] == "# Kubernetes-managed hosts file."
+    assert lines[-1] == "10.0.0.1\tp"
+    assert "192.0.2.1 host" not in lines
