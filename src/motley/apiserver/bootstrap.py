@@ -8,7 +8,7 @@ import ipaddress
 from typing import Any
 
 from motley.api import scheme, status
-from motley.apiserver import document
+from motley.apiserver import document, presence
 from motley.apiserver.admission.priority import SYSTEM_CLASSES
 from motley.apiserver.allocation import cidrs
 from motley.apiserver.writer import Writer
@@ -101,6 +101,7 @@ def kubernetes_slice(address: str, port: int) -> Document:
 async def _ensure_slice(writer: Writer, address: str, port: int) -> None:
     kind = _kind("discovery.k8s.io", "endpointslices")
     wanted = kubernetes_slice(address, port)
+    await presence.write_endpoints(writer, presence.endpoints([wanted]))
     if await _create(writer, kind, "default", kubernetes_slice(address, port)):
         return
 

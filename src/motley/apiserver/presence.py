@@ -41,6 +41,7 @@ _LEAVE_S = 2.0
 _IDENTITY = "apiserver.kubernetes.io/identity"
 _MANAGED = "endpointslice.kubernetes.io/managed-by"
 _MANAGER = "kube-apiserver"
+_SKIP_MIRROR = "endpointslice.kubernetes.io/skip-mirror"
 
 
 class Server(NamedTuple):
@@ -108,6 +109,42 @@ def slices(servers: Iterable[Server]) -> dict[str, Document]:
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         }
     return made
+
+
+def endpoints(slices: Iterable[Document]) -> Document:
+    """The same as Endpoints, which older clients look for. They are not mirrored: the slices are
+    there already."""
+    return {
+        "metadata": {"name": SERVICE, "labels": {_SKIP_MIRROR: "true"}},
+        "subsets": [
+            {
+                "addresses": [{"ip": a} for one in part["endpoints"] for a in one["addresses"]],
+                "ports": part["ports"],
+            }
+            for part in slices
+            if part["endpoints"]
+        ],
+    }
+
+
+async def write_endpoints(writer: Writer, wanted: Document) -> None:
+    """Bring the Service's Endpoints to these; nothing is written when they are."""
+    kind = kind_of("", "endpoints")
+
+    def correct(stored: Document) -> Document | None:
+        if stored.get("subsets", []) == wanted["subsets"]:
+            return None
+        metadata = {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}
+        return {**stored, "metadata": metadata, "subsets": wanted["subsets"]}
+
+    stored = await writer.store.get(kind.key("default", SERVICE))
+    if stored is None:
+        try:
+            await writer.create(kind, "default", document.copy(wanted))
+        except status.AlreadyExists:
+            log.debug("another server has made the endpoints")
+    elif correct(document.decode(stored.value)) is not None:
+        await writer.update(kind, "default", SERVICE, lambda now: correct(now) or now)
 
 
 def is_ours(one: Document) -> bool:
@@ -202,7 +239,9 @@ class Presence:
                 continue
             log.warning("API server is gone", server=read(lease))
         servers = [one for key in living if (one := read(leases[key][1])) is not None]
-        await self._write(slices(servers))
+        wanted = slices(servers)
+        await self._write(wanted)
+        await write_endpoints(self._writer, endpoints(wanted.values()))
 
     async def _write(self, wanted: Mapping[str, Document]) -> None:
         found = await self._writer.store.range(self._slices.prefix("default"))

@@ -126,3 +126,7 @@ async def test_the_cluster_is_bootstrapped(api):
 
     slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
     assert (await api.get(slices)).json["endpoints"][0]["addresses"] == ["10.0.0.1"]
+    older = (await api.get("/api/v1/namespaces/default/endpoints/kubernetes")).json
+    assert older["subsets"][0]["addresses"] == [{"ip": "10.0.0.1"}]
+    # The slice is there already.
+    assert older["metadata"]["labels"] == {"endpointslice.kubernetes.io/skip-mirror": "true"}
