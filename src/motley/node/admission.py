@@ -8,7 +8,7 @@ is there, and a pod that asks for other resources keeps those it has until there
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from motley.api import overcommit
+from motley.api import overcommit, quantity
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.lib import journal
@@ -52,14 +52,23 @@ class Admission:
         if forbidden := sysctls.refusal(pod, self._context.settings.allowed_unsafe_sysctls):
             return Rejection(sysctls.FORBIDDEN, forbidden)
         present = self._present()
-        allocatable = self._context.resources.allocatable
-        if rejection := resources.admit(pod, present, allocatable, self._ratios()):
-            return rejection
         node = self._node()
+        if rejection := resources.admit(pod, present, self._allocatable(node), self._ratios()):
+            return rejection
         if node is not None and (rejection := placement.refusal(pod, node, present)):
             return rejection
         said = self._context.cpus.admit(pod)
         return Rejection("UnexpectedAdmissionError", said) if said else None
+
+    def _allocatable(self, node: Node | None) -> dict[str, int]:
+        """What there is to give: our own figures, and what others announced on the Node."""
+        announced = node.status.allocatable if node is not None else {}
+        extended = {
+            name: quantity.to_int(amount)
+            for name, amount in announced.items()
+            if resources.is_extended(name)
+        }
+        return {**extended, **self._context.resources.allocatable}
 
     def _ratios(self) -> Mapping[str, Fraction]:
         node = self._node()

@@ -196,6 +196,8 @@ def admit(
     if "pods" in allocatable and count + 1 > allocatable["pods"]:
         return _rejection("pods", 1, count, allocatable["pods"])
     for name, wanted in pod_requests(pod).items():
+        if name not in allocatable and is_extended(name):
+            continue  # nothing that is counted here: whoever announced it no longer does
         has = allocatable.get(name, 0)
         most = int(has * overcommit[name]) if overcommit and name in overcommit else has
         if wanted and used.get(name, 0) + wanted > most:
@@ -203,6 +205,11 @@ def admit(
         if most > has and reserved.get(name, 0) + wanted > has and _is_guaranteed(pod):
             return _rejection(name, wanted, reserved.get(name, 0), has)
     return None
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource is one that somebody else announced on the Node, such as example.com/x."""
+    return "/" in name
 
 
 def _is_guaranteed(pod: Pod) -> bool:

@@ -100,6 +100,16 @@ def test_admission_counts_what_is_there():
     assert resources.admit(pod(half, uid="b"), full, room) is None, "it does not count itself twice"
 
 
+def test_what_others_announced_counts_as_long_as_they_do():
+    one = {"requests": {"example.com/card": "1"}, "limits": {"example.com/card": "1"}}
+    there = [pod(one, uid="a")]
+    assert resources.admit(pod(one, uid="b"), there, {"example.com/card": 2}) is None
+    refused = resources.admit(pod(one, uid="b"), there, {"example.com/card": 1})
+    assert refused is not None
+    assert refused.reason == "OutOfexample.com/card"
+    assert resources.admit(pod(one, uid="b"), there, {}) is None
+
+
 def test_admission_counts_pods():
     refused = resources.admit(pod({}, uid="b"), [pod({}, uid="a")], {"pods": 1})
     assert refused is not None
