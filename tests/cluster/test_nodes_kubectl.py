@@ -405,3 +405,39 @@ def test_what_nodes_and_pods_use_is_shown_for_every_node(cluster):
         assert name == "server"
         assert cores.endswith("m")
         assert 1 <= int(memory.removesuffix("Mi")) < 200
+
+
+def test_a_resource_announced_on_a_node_and_its_ports_are_given_to_one_pod_only(cluster):
+    """By the scheduler, and by the node itself where somebody goes past the scheduler."""
+    path = "/status/capacity/example.com~1card"
+    patch = ("patch", "node", "node-2", "--subresource=status", "--type=json", "-p")
+    cluster.kubectl(*patch, f'[{{"op": "add", "path": "{path}", "value": "1"}}]')
+
+    def pod(name, **spec):
+        card = {"example.com/card": "1"}
+        container = {
+            "name": "main",
+            "image": BUSYBOX,
+            "command": ["sleep", "1000"],
+            "ports": [{"containerPort": 80, "hostPort": 18080}],
+            "resources": {"limits": card},
+        }
+        spec = {"terminationGracePeriodSeconds": 0, "containers": [container], **spec}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    def state(name):
+        found = cluster.get("pod", name)
+        return found["status"]["phase"], found["spec"].get("nodeName"), found["status"]
+
+    try:
+        apply(cluster, pod("first"))
+        eventually(lambda: state("first")[:2] == ("Running", "node-2"), 60)
+        apply(cluster, pod("second"), pod("forced", nodeName="node-2"))
+        eventually(lambda: state("forced")[0] == "Failed", 60)
+        assert state("forced")[2]["reason"] == "OutOfexample.com/card"
+        phase, node, told = state("second")
+        assert (phase, node) == ("Pending", None)
+        assert "Insufficient example.com/card" in told["conditions"][0]["message"]
+    finally:
+        cluster.kubectl("delete", "pod", "first", "second", "forced", "--ignore-not-found")
+        cluster.kubectl(*patch, f'[{{"op": "remove", "path": "{path}"}}]')
