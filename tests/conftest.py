@@ -1,8 +1,14 @@
 """What holds for every test."""
 
 import asyncio
+import base64
+import datetime
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -40,3 +46,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Files stay whole, and so do the kinds of tests that share costly fixtures."""
     return _ByFixtures(config, log)
+
+
+class CertificateSigner:
+    """An authority of its own, which answers a request with whatever a test wants."""
+
+    def __init__(self, name: str = "root") -> None:
+        self._key = ed25519.Ed25519PrivateKey.generate()
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        constraint = x509.BasicConstraints(ca=True, path_length=None)
+        self.anchor = self._pem(self._key.public_key(), 0.0, 4e9, constraint)
+
+    def issue(self, stub: str, begins: float, lasts_s: float = 86400.0) -> str:
+        """A certificate for the key in a certificate request (DER in base64)."""
+        request = x509.load_der_x509_csr(base64.b64decode(stub))
+        constraint = x509.BasicConstraints(ca=False, path_length=None)
+        return self._pem(request.public_key(), begins, begins + lasts_s, constraint)
+
+    def _pem(self, key: Any, begins: float, ends: float, constraint: x509.BasicConstraints) -> str:
+        first, last = (datetime.datetime.fromtimestamp(t, datetime.UTC) for t in (begins, ends))
+        made = x509.CertificateBuilder(
+            issuer_name=self._name,
+            subject_name=self._name,
+            public_key=key,
+            serial_number=x509.random_serial_number(),
+            not_valid_before=first,
+            not_valid_after=last,
+        ).add_extension(constraint, critical=True)
+        signed = made.sign(self._key, None)
+        return signed.public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.fixture
+def certificate_signer() -> type[CertificateSigner]:
+    """Makes authorities: `certificate_signer("name").anchor`, `.issue(…)`."""
+    return CertificateSigner

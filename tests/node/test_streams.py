@@ -79,6 +79,31 @@ def test_exec_with_stdin_of_a_missing_program_says_so(rig, chatty):
     assert "no such file" in said
 
 
+def test_what_is_piped_into_a_container_comes_to_its_end(rig, identities):
+    script = "(while sleep 0.1; do echo tick; done) & cat; echo closed; kill $!"
+    once = {"stdin": True, "stdinOnce": True}
+    rig.pod("reader", "sh", "-c", script, pod_spec={"restartPolicy": "Never"}, **once)
+    rig.until_ready("reader")
+    path, v4 = "/attach/default/reader/main?stdout=true", "v4.channel.k8s.io"
+    watched = _call(rig, path, who="as-apiserver", subprotocol=v4, flags=["--until-data"])
+    assert bytes.fromhex(watched["frames"][-1]) == b"\x01tick\n"  # who only reads ends nothing
+    text = "".join(f"{i} the quick brown fox\n" for i in range(2_000))
+    out = rig.kubectl("attach", "-i", "reader", input=text, timeout_s=30)
+    assert out.replace("tick\n", "") == f"{text}closed\n"
+    rig.until_phase("reader", "Succeeded")
+    rig.delete("reader")
+
+
+def test_an_input_that_stays_open_is_there_for_the_next_client(rig):
+    rig.pod("listener", "sh", "-c", "cat && echo closed", stdin=True)
+    rig.until_ready("listener")
+    for word in ("one", "two"):
+        rig.kubectl("attach", "-i", "listener", input=f"{word}\n", timeout_s=30)
+    eventually(lambda: rig.kubectl("logs", "listener") == "one\ntwo\n")
+    assert "running" in rig.container("listener")["state"]
+    rig.delete("listener")
+
+
 def test_kubectl_cp_carries_a_file_both_ways(rig, chatty):
     source = rig.root / "source.txt"
     source.write_text("precious\n" * 1000)
@@ -190,6 +215,17 @@ def test_a_v5_client_without_stdin_is_translated_for_the_runtime(rig, identities
     frames = [bytes.fromhex(f) for f in answer["frames"]]
     assert b"\x01hi\n" in frames
     assert any(f[0] == 3 and b'"Success"' in f for f in frames)
+
+
+@pytest.mark.parametrize("stdin", ["", "&stdin=true"])
+def test_only_the_streams_asked_for_come_after_an_empty_message(rig, identities, chatty, stdin):
+    script = "echo%20out;%20echo%20err%20%3E%262"
+    path = f"/exec/default/{chatty}/main?command=sh&command=-c&command={script}&stderr=true"
+    answer = _call(rig, path + stdin, who="as-apiserver", subprotocol="v4.channel.k8s.io")
+    first, *others = [bytes.fromhex(f) for f in answer["frames"]]
+    assert first == b"\x02"
+    assert [f for f in others if f[0] != 3] == [b"\x02err\n"]
+    assert b'"Success"' in others[-1]
 
 
 def test_a_port_is_forwarded_into_the_pod(rig, identities):

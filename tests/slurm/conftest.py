@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from motley.apiserver import tls
 from motley.client import kubeconfig
 from motley.ops import install
 
@@ -149,6 +150,32 @@ class World:
         found: list[dict[str, Any]] = self.call("GET", path)["items"]
         return found
 
+    def pod(self, name: str, node: str, **container: Any) -> None:
+        """A pod on one of the nodes that stand for clusters; its container is called main."""
+        spec = {
+            "restartPolicy": "Never",
+            "tolerations": [{"key": "motley.io/slurm", "operator": "Exists"}],
+            "nodeName": node,
+            "containers": [{"name": "main", "image": "example.com/tool:1", **container}],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.call("POST", _PATHS["pods"], body)
+
+    def until_pod(self, name: str, phase: str) -> Any:
+        def seen() -> Any:
+            status = self.get(name, "pods")["status"]
+            return status if status["phase"] == phase else None
+
+        return wait_until(seen, f"pod {name} is {phase}")
+
+    def until_ready(self, node: str) -> None:
+        def is_ready() -> bool:
+            if self.is_gone(node, "nodes"):
+                return False
+            return self.condition(self.get(node, "nodes").get("status", {}), "Ready") == "True"
+
+        wait_until(is_ready, f"node {node} is ready")
+
     def status(self, name: str) -> dict[str, Any]:
         return self.get(name).get("status", {})
 
@@ -200,13 +227,13 @@ class World:
         }
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
 
-    def secret(self, name: str, key: str) -> None:
+    def secret(self, name: str, key: str, **more: str) -> None:
         document = {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "kubernetes.io/ssh-auth",
             "metadata": {"name": name},
-            "stringData": {"ssh-privatekey": key},
+            "stringData": {"ssh-privatekey": key, **more},
         }
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
 
@@ -267,6 +294,15 @@ class World:
         return done.stdout + done.stderr
 
 
+def serving(directory: Path) -> tuple[str, ...]:
+    """Options by which a bridge serves virtual nodes, with a certificate of the API server's."""
+    pki = tls.load(directory)
+    cert, key = directory / "bridge.crt", directory / "bridge.key"
+    tls.write_pair(cert, key, tls.issue_server(pki, "system:motley-slurm", ["127.0.0.1"]))
+    files = (f"--tls-cert={cert}", f"--tls-key={key}", f"--client-ca={pki.ca_file}")
+    return (*files, "--node-ip=127.0.0.1", f"--port={clients.free_port()}")
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("slurm")
@@ -280,7 +316,8 @@ def world(tmp_path_factory) -> Iterator[World]:
         assert kubectl_binary, "no kubectl: run `make setup`"
         kubectl = clients.Kubectl(kubectl_binary, server.kubeconfig, home)
         results = tmp_path_factory.mktemp("local")
-        bridge = Bridge(server.kubeconfig, home / "bridge", ("--local-root", rf"D:\work={results}"))
+        options = ("--local-root", rf"D:\work={results}", *serving(server.directory))
+        bridge = Bridge(server.kubeconfig, home / "bridge", options)
         made = World(slurm, server, proxy, bridge, kubectl, results)
         try:
             bridge.start()
@@ -293,3 +330,15 @@ def world(tmp_path_factory) -> Iterator[World]:
             made.close()
             proxy.close()
             server.kill(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def nodes(world: World) -> World:
+    """Clusters as nodes: two can run images, each in its own way, and one cannot."""
+    world.cluster("default", virtualNode={})
+    bare = [f"127.0.0.1:{world.slurm.bare_port}"]
+    world.cluster("plain", hosts=bare, virtualNode={"name": "plain-node"})
+    world.cluster("unpacking", virtualNode={"runtime": "Enroot"})
+    for name in ("slurm-default", "plain-node", "slurm-unpacking"):
+        world.until_ready(name)
+    return world

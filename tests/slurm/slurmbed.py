@@ -3,8 +3,8 @@ sshd.
 
 Everything lives in one directory and runs in the foreground as a child of this process, so that it
 ends with it. Two sshd listen: the second one's users have a `sacct` as on clusters that keep no
-accounts, and few sessions on a connection. `Proxy` stands between a bridge and an sshd and can be
-cut.
+accounts, and few sessions on a connection; it shows a certificate of its own, and lets in whoever
+has one of the same authority. `Proxy` stands between a bridge and an sshd and can be cut.
 """
 
 import contextlib
@@ -50,6 +50,50 @@ while :; do case "$1" in
 esac; done
 echo "image $1"; shift
 exec "$@"
+"""
+
+# Takes what enroot's `import`, `create`, `start` and `remove` take, and nothing else. Images say
+# `WORKDIR /tmp` and `ENTRYPOINT ["echo", "entrypoint"]`; the start script is as enroot writes it.
+_ENROOT = r"""#!/bin/bash
+wrong() { echo "enroot $verb: $*" >&2; exit 64; }
+verb=$1; shift
+name= force= output= mounts=() variables=()
+while :; do case "$verb $1" in
+  "import -o"|"import --output") output=$2; shift 2 ;;
+  "create -n"|"create --name") name=$2; shift 2 ;;
+  "create -f"|"create --force"|"remove -f"|"remove --force") force=1; shift ;;
+  "start -w"|"start --rw"|"start -r"|"start --root") shift ;;
+  "start -e"|"start --env") [[ $2 =~ ^[A-Za-z_][A-Za-z0-9_]*(=|$) ]] || wrong "$2"
+    variables+=("$2"); shift 2 ;;
+  "start -m"|"start --mount") mounts+=("$2"); shift 2 ;;
+  *" --") shift; break ;;
+  *" -"*) wrong "unknown option $1" ;;
+  *) break ;;
+esac; done
+case $verb in
+  import)
+    [[ $# = 1 && $1 =~ ^docker://([^/#@]+#)?[a-z0-9/._-]+(:[A-Za-z0-9._-]+)?$ ]] || wrong "URI $*"
+    [ ! -e "$output" ] || wrong "file exists $output"
+    echo "$1" > "$output" ;;
+  create)
+    [[ $# = 1 && -f $1 && -n $name ]] || wrong "$*"
+    [[ ! -e DATA/$name || -n $force ]] || wrong "exists $name"
+    mkdir -p "DATA/$name"; cp "$1" "DATA/$name/image" ;;
+  start)
+    name=$1; shift
+    [ -d "DATA/$name" ] || wrong "no such container $name"
+    echo "image $(cat "DATA/$name/image")"
+    for mount in "${mounts[@]}"; do
+      IFS=: read -r source target kind options <<< "$mount"
+      [[ $kind = none && $options = *bind* && -e $source ]] || wrong "mount $mount"
+      [ "$target" = /etc/rc.local ] && hook=$(realpath "$source")
+    done
+    exec env "${variables[@]}" HOOK="$hook" sh -c 'cd /tmp && unset OLDPWD
+      if [ -s "$HOOK" ]; then . "$HOOK"; fi
+      exec echo entrypoint "$@"' rc "$@" ;;
+  remove) [[ $# = 1 && -n $force && -d DATA/$1 ]] || wrong "$*"; rm -r "DATA/${1:?}" ;;
+  *) wrong "unknown" ;;
+esac
 """
 
 
@@ -184,6 +228,7 @@ class Slurm:
         programs = {
             "bin/mailprog": _MAIL.format(mails=self.mails),
             "bin/apptainer": _APPTAINER,
+            "bin/enroot": _ENROOT.replace("DATA", str(self.directory / "enroot")),
             "bare/sacct": _NO_SACCT,
             "bin/sbatch": _SBATCH.format(directory=self.directory),
         }
@@ -262,12 +307,17 @@ CommitDelay=1
 
     def _write_keys(self) -> None:
         d = self.directory
-        for name in ("host", "user", "stranger"):
+        for name in ("host", "user", "stranger", "member", "authority"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(d / name)]
             subprocess.run(words, check=True, timeout=20)
         shutil.copy(d / "user.pub", d / "authorized")
+        self.certify("host", "-h", "-n", "127.0.0.1", "-V", "+1h")
         Path("/run/sshd").mkdir(exist_ok=True)
         paths = {"sshd": f"{d}/bin", "sshd-bare": f"{d}/bare"}
+        certified = {
+            "sshd": "",
+            "sshd-bare": f"HostCertificate {d}/host-cert.pub\nTrustedUserCAKeys {d}/authority.pub",
+        }
         for name, port, sessions in (
             ("sshd", self.ssh_port, 10),
             ("sshd-bare", self.bare_port, 3),
@@ -276,6 +326,7 @@ CommitDelay=1
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {d}/host
+{certified[name]}
 PidFile none
 AuthorizedKeysFile {d}/authorized
 UsePAM no
@@ -289,9 +340,19 @@ Subsystem sftp internal-sftp
 SetEnv SLURM_CONF={d}/slurm.conf PATH={paths[name]}:/usr/local/bin:/usr/bin:/bin:/usr/sbin
 """)
 
+    def certify(self, name: str, *options: str) -> str:
+        """The authority's certificate for one of the keys."""
+        d = self.directory
+        words = ["ssh-keygen", "-q", "-s", str(d / "authority"), "-I", name, *options]
+        subprocess.run([*words, str(d / f"{name}.pub")], check=True, timeout=20)
+        return (d / f"{name}-cert.pub").read_text()
+
+    def public_key(self, name: str) -> str:
+        return " ".join((self.directory / f"{name}.pub").read_text().split()[:2])
+
     @property
     def host_key(self) -> str:
-        return " ".join((self.directory / "host.pub").read_text().split()[:2])
+        return self.public_key("host")
 
     def key(self, name: str = "user") -> str:
         return (self.directory / name).read_text()

@@ -150,6 +150,36 @@ def test_a_key_without_access_says_so_and_a_better_one_is_taken(world):
     assert world.until(name, "Completed")["output"] == "in\n"
 
 
+def test_certificates_prove_who_we_are_and_who_the_host_is(world):
+    slurm = world.slurm
+    key, hosts = slurm.key("member"), [f"127.0.0.1:{slurm.bare_port}"]
+    authority = [f"@cert-authority * {slurm.public_key('authority')}"]
+    expired = slurm.certify("member", "-n", "root", "-V", "20200101:20200102")
+    world.secret("member", key, **{"ssh-certificate": expired})
+    world.cluster("certified", hosts=hosts, secret="member", hostKeys=authority)
+    name = world.job(cluster="certified", command="echo in")
+
+    status = world.until(name, "Pending", reason="PermissionDenied")
+    assert "Certificate expired (user root); `ssh-keygen -L` shows" in status["message"]
+    assert world.until_connected("certified", is_good=False)["message"] == status["message"]
+
+    valid = slurm.certify("member", "-n", "root", "-V", "+1h")
+    world.secret("member", key, **{"ssh-certificate": valid})
+    assert world.until(name, "Completed")["output"] == "in\n"
+    world.delete("certified", "slurmclusters")
+
+
+def test_a_host_certificate_of_another_authority_is_refused(world):
+    slurm = world.slurm
+    other = [f"@cert-authority * {slurm.public_key('stranger')}"]
+    world.cluster("uncertified", hosts=[f"127.0.0.1:{slurm.bare_port}"], hostKeys=other)
+
+    condition = world.until_connected("uncertified", is_good=False)
+
+    assert condition["reason"] == "HostKeyRefused"
+    world.delete("uncertified", "slurmclusters")
+
+
 def test_a_second_login_node_and_a_jump_host_are_used(world):
     port = world.slurm.ssh_port
     jump = {"host": "127.0.0.1", "port": world.slurm.bare_port, "hostKeys": [world.slurm.host_key]}

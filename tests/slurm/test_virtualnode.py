@@ -1,55 +1,16 @@
 """A Slurm cluster as a Node: pods with a toleration run there as jobs."""
 
-import pytest
-
-POD = {
-    "restartPolicy": "Never",
-    "tolerations": [{"key": "motley.io/slurm", "operator": "Exists"}],
-    "containers": [
-        {
-            "name": "main",
-            "image": "example.com/tool:1",
-            "command": ["sh", "-c", "echo pod $WHO; exit $CODE"],
-            "env": [{"name": "WHO", "value": "in slurm"}, {"name": "CODE", "value": "0"}],
-            "resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}},
-        }
-    ],
-}
-
-
-@pytest.fixture(scope="module")
-def nodes(world):
-    """Two clusters as nodes: one can run images, the other cannot."""
-    world.cluster("default", virtualNode={})
-    bare = [f"127.0.0.1:{world.slurm.bare_port}"]
-    world.cluster("plain", hosts=bare, virtualNode={"name": "plain-node"})
-    for name in ("slurm-default", "plain-node"):
-        world.wait(lambda name=name: _is_ready(world, name), f"{name} is ready")
-    return world
-
-
-def _is_ready(world, name):
-    if world.is_gone(name, "nodes"):
-        return False
-    node = world.get(name, "nodes")
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+TOLERATIONS = [{"key": "motley.io/slurm", "operator": "Exists"}]
 
 
 def _pod(world, name, node, code="0"):
-    spec = {**POD, "nodeName": node}
-    variables = [{"name": "WHO", "value": "in slurm"}, {"name": "CODE", "value": code}]
-    spec["containers"] = [{**POD["containers"][0], "env": variables}]
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    world.call("POST", "/api/v1/namespaces/default/pods", body)
-
-
-def _until(world, name, phase):
-    def seen():
-        status = world.get(name, "pods")["status"]
-        return status if status["phase"] == phase else None
-
-    return world.wait(seen, f"pod {name} is {phase}")
+    world.pod(
+        name,
+        node,
+        command=["sh", "-c", "echo pod $WHO; exit $CODE"],
+        env=[{"name": "WHO", "value": "in slurm"}, {"name": "CODE", "value": code}],
+        resources={"requests": {"cpu": "1500m", "memory": "64Mi"}},
+    )
 
 
 def test_the_node_has_what_the_partition_has_and_a_taint(nodes):
@@ -68,8 +29,8 @@ def test_a_pod_runs_in_the_sites_container_runtime(nodes):
     _pod(nodes, "works", "slurm-default")
     _pod(nodes, "breaks", "slurm-default", code="5")
 
-    status = _until(nodes, "works", "Succeeded")
-    broken = _until(nodes, "breaks", "Failed")
+    status = nodes.until_pod("works", "Succeeded")
+    broken = nodes.until_pod("breaks", "Failed")
 
     ended = status["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
@@ -83,18 +44,34 @@ def test_a_pod_runs_in_the_sites_container_runtime(nodes):
 def test_a_pod_is_refused_where_no_images_can_be_run(nodes):
     _pod(nodes, "refused", "plain-node")
 
-    status = _until(nodes, "refused", "Failed")
+    status = nodes.until_pod("refused", "Failed")
 
     assert status["reason"] == "NoContainerRuntime"
     assert "neither Apptainer" in status["message"]
 
 
+def test_enroot_imports_unpacks_starts_and_removes_an_image(nodes):
+    """The stand-in refuses what enroot's command line does not have."""
+    variables = [{"name": "WHO", "value": "it's $HOME"}, {"name": "EMPTY", "value": ""}]
+    shows = ["sh", "-c", 'echo "$WHO[$EMPTY] in $PWD with $*"; exit 3', "sh"]
+    nodes.pod(
+        "unpacked", "slurm-unpacking", command=shows, args=["a b"], workingDir="/usr", env=variables
+    )
+    nodes.pod("entered", "slurm-unpacking", image="busybox", args=["x"], workingDir="/")
+
+    status = nodes.until_pod("unpacked", "Failed")
+    nodes.until_pod("entered", "Succeeded")
+
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    printed = nodes.kubectl("logs", "unpacked").out
+    assert printed == "image docker://example.com#tool:1\nit's $HOME[] in /usr with a b\n"
+    assert nodes.kubectl("logs", "entered").out == "image docker://busybox\nentrypoint x\n"
+    assert list((nodes.slurm.directory / "enroot").iterdir()) == []
+
+
 def test_a_deleted_pod_stops_its_job(nodes):
-    spec = {**POD, "nodeName": "slurm-default"}
-    spec["containers"] = [{**POD["containers"][0], "command": ["sleep", "100"]}]
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stopped"}, "spec": spec}
-    nodes.call("POST", "/api/v1/namespaces/default/pods", body)
-    _until(nodes, "stopped", "Running")
+    nodes.pod("stopped", "slurm-default", command=["sleep", "100"])
+    nodes.until_pod("stopped", "Running")
     number = nodes.status("stopped")["jobID"]
 
     nodes.delete("stopped", "pods")
@@ -107,7 +84,7 @@ def test_a_job_with_a_toleration_is_scheduled_there_and_completes(nodes):
     template = {
         "restartPolicy": "Never",
         "nodeSelector": {"motley.io/slurm-cluster": "default"},
-        "tolerations": POD["tolerations"],
+        "tolerations": TOLERATIONS,
         "containers": [{"name": "main", "image": "x.org/y:1", "command": ["echo", "scheduled"]}],
     }
     body = {

@@ -7,7 +7,7 @@ Invariant: `decode(stamp(encode_object(o), n))` is `o` with `metadata.resourceVe
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ __all__ = [
     "encode_yaml",
     "go_type",
     "indented",
+    "questionable_fields",
     "stamp",
     "stamped_revision",
     "unstamped",
@@ -156,21 +157,8 @@ def unstamped(value: bytes) -> bytes:
     return value[:start] + value[end:]
 
 
-class _Pairs(dict[str, Any]):
-    """A JSON object that remembers which of its keys came twice."""
-
-    __slots__ = ("duplicates",)
-    duplicates: list[str]
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
-    found = _Pairs()
-    found.duplicates = []
-    for key, value in pairs:
-        if key in found and key not in found.duplicates:
-            found.duplicates.append(key)
-        found[key] = value
-    return found
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it was written: also the keys that came twice, in their order."""
 
 
 def duplicate_fields(data: bytes | str) -> list[str]:
@@ -179,18 +167,33 @@ def duplicate_fields(data: bytes | str) -> list[str]:
     For strict field validation only: it is several times slower than `decode`, and expects that
     `decode` has accepted the document.
     """
-    return list(_duplicates(json.loads(data, object_pairs_hook=_pairs), ""))
+    return [path for _, path in questionable_fields(data, ())]
 
 
-def _duplicates(value: Any, path: str) -> Iterator[str]:
+def questionable_fields(data: bytes | str, unknown: Collection[str]) -> list[tuple[str, str]]:
+    """Keys given twice and these unknown ones, in the order of the document: ("unknown", path).
+
+    Nobody looks into a field nobody knows, nor minds how often it comes: as Kubernetes' decoder.
+    """
+    written = json.loads(data, object_pairs_hook=_Pairs)
+    return list(dict.fromkeys(_questionable(written, "", frozenset(unknown))))
+
+
+def _questionable(value: Any, path: str, unknown: frozenset[str]) -> Iterator[tuple[str, str]]:
     if isinstance(value, _Pairs):
         prefix = f"{path}." if path else ""
-        yield from (prefix + key for key in value.duplicates)
-        for key, inner in value.items():
-            yield from _duplicates(inner, prefix + key)
+        seen = set[str]()
+        for key, inner in value:
+            if prefix + key in unknown:
+                yield "unknown", prefix + key
+                continue
+            if key in seen:
+                yield "duplicate", prefix + key
+            seen.add(key)
+            yield from _questionable(inner, prefix + key, unknown)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _duplicates(inner, f"{path}[{index}]")
+            yield from _questionable(inner, f"{path}[{index}]", unknown)
 
 
 def _may_be_deep(data: bytes | str) -> bool:

@@ -3,6 +3,7 @@
 An empty list means the text is fine. The callers put the field and the value around the words.
 """
 
+import ipaddress
 import re
 from random import Random
 
@@ -217,6 +218,25 @@ def check_path_segment(text: str) -> list[str]:
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{c}'" for c in ("/", "%") if c in text]
+
+
+BAD_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_WITH_ZEROS = re.compile(r"\d+(\.\d+){3}")
+
+
+def check_address(text: str) -> list[str]:
+    """A name that is an address, in the one form that every address has."""
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        if _WITH_ZEROS.fullmatch(text) and all(int(part) <= 255 for part in text.split(".")):
+            return ["must not have leading 0s"]
+        return [BAD_IP]
+    if "%" in text:
+        return [BAD_IP]
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        return ["must not be an IPv4-mapped IPv6 address"]
+    return [] if str(parsed) == text else [f'must be in canonical form ("{parsed}")']
 
 
 def check_wildcard_subdomain(text: str) -> list[str]:

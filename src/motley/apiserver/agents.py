@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from motley.api import scheme, status
+from motley.api import codec, scheme, status
 from motley.apiserver import document
 from motley.store.contract import Store
 
@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Target(NamedTuple):
-    """One container, and the agent that runs it."""
+    """One container, or a pod as a whole, and the agent that runs it."""
 
     host: str
     port: int
@@ -68,10 +68,11 @@ class Agents:
             if session is not None:
                 await session.close()
 
-    async def target(self, namespace: str, name: str, container: str) -> Target:
-        """Where a pod's container runs; says clearly why it cannot be reached."""
+    async def target(self, namespace: str, name: str, container: str | None) -> Target:
+        """Where a pod's container runs, or just the pod (None); says clearly why it cannot be
+        reached."""
         pod = await self._document("pods", namespace, name)
-        chosen = choose_container(pod, container)
+        chosen = "" if container is None else choose_container(pod, container)
         node_name = (pod.get("spec") or {}).get("nodeName")
         if not node_name:
             raise status.BadRequest(f"pod {name} does not have a host assigned")
@@ -128,3 +129,20 @@ def endpoint(node: dict[str, Any]) -> tuple[str, int]:
         )
     reported = (state.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     return str(host), int(reported.get("Port") or DEFAULT_PORT)
+
+
+async def refusal(response: aiohttp.ClientResponse) -> status.ApiError:
+    """An agent's error in its own words, whether it sent a Status or text."""
+    try:
+        async with response:
+            raw = await response.content.read(64 * 1024)
+    except aiohttp.ClientError as error:
+        return status.InternalError(f"node agent answered {response.status}: {error}")
+    try:
+        document = codec.decode(raw)
+    except status.BadRequest:
+        document = None
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        return status.from_status(document, response.status)
+    message = raw.decode("utf-8", "replace").strip() or f"node agent answered {response.status}"
+    return status.from_status({"message": message}, response.status)

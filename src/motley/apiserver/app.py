@@ -19,6 +19,7 @@ from motley.apiserver import (
     audit,
     dispatch,
     flowcontrol,
+    framing,
     metrics,
     negotiate,
     request,
@@ -26,6 +27,7 @@ from motley.apiserver import (
 )
 from motley.apiserver.aggregation import Aggregation
 from motley.apiserver.answer import Answer, Blocks, Stream
+from motley.apiserver.authn import subprotocol
 from motley.apiserver.authn.user import REQUESTER, User
 from motley.apiserver.compat import Compat
 from motley.apiserver.core import Core
@@ -235,7 +237,7 @@ class App:
         handler = dispatch.handler(kind, info)
         if text := dispatch.deprecation(kind):
             answer.warn([text])
-        wanted = negotiate.accept(headers.get("accept", ""))
+        wanted = dispatch.wanted(kind, info, headers.get("accept", ""))
         return await handler(self._core, Call(info, kind, user, headers, body, wanted))
 
     async def _send_blocks(self, blocks: Blocks, send: Send) -> None:
@@ -278,32 +280,57 @@ class App:
             await send({"type": "http.response.body", "body": b""})
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Terminals and port forwards: checked like any request, then relayed to the agent."""
+        """Terminals and port forwards, relayed to the agent; logs and watches, in messages."""
         info = request.parse("GET", scope["path"], scope["query_string"])
         headers = request.headers_of(scope["headers"])
         audit_id = [(b"audit-id", self._audit_id(headers).encode())]
         trail = self._trail(audit_id, info, headers, scope)
         code, body = 101, b""
+        result: Answer | Stream | None = None
         try:
-            user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
-            # A handshake is a GET, but who may only look must not get a terminal by it.
-            create = dataclasses.replace(info, verb="create")
-            await self._core.access.authorizer.authorize(user, create)
-            kind = find(info)
-            if info.subresource not in stream.SUBRESOURCES or kind.plural != "pods":
-                raise status.BadRequest("this resource cannot be upgraded to a WebSocket")
-            REQUESTER.set(user)
-            await connect.admit(self._core, kind, info)
+            headers, offered = subprotocol.credentials(headers, scope["subprotocols"])
+            if info.subresource in stream.SUBRESOURCES:
+                await self._admit_to_node(info, headers, scope)
+            else:
+                framing.check(info, offered)
+                result = await self._answer(info, headers, scope, _no_body, audit_id)
+                if refusal := await framing.refusal(info, result):
+                    code, body = refusal.code, refusal.body
+                    await framing.refuse(refusal, receive, send)
+                    return
             if trail is not None:
                 trail.started(code)
-            await stream.relay(self._core, info, scope["subprotocols"], receive, send)
+            if isinstance(result, Stream):
+                metrics.observe(info, code, None)
+                await framing.serve(self._core, info, offered, result, receive, send)
+            else:
+                await stream.relay(self._core, info, offered, receive, send)
         except status.ApiError as error:
             refusal = answer.of_error(error)
             code, body = refusal.code, refusal.body
-            await _refuse(refusal, receive, send)
+            await framing.refuse(refusal, receive, send)
         finally:
+            if isinstance(result, Stream):
+                result.close()
             if trail is not None:
                 trail.completed(code, body, answer.JSON)
+
+    async def _admit_to_node(
+        self, info: RequestInfo, headers: Mapping[str, str], scope: Scope
+    ) -> None:
+        user = await self._core.access.admit(headers, scope["state"].get(PEER), info)
+        # A handshake is a GET, but who may only look must not get a terminal by it.
+        create = dataclasses.replace(info, verb="create")
+        await self._core.access.authorizer.authorize(user, create)
+        kind = find(info)
+        if kind.plural != "pods":
+            raise status.BadRequest("this resource cannot be upgraded to a WebSocket")
+        REQUESTER.set(user)
+        await connect.admit(self._core, kind, info)
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _is_unknown(info: RequestInfo) -> bool:
@@ -366,19 +393,3 @@ def _start(result: Answer | Stream, length: int | None, extra: list[Header]) -> 
     headers += [(k.encode(), v.encode()) for k, v in result.headers.items()]
     headers += [(b"warning", value) for value in warningheaders.values(result.warnings)]
     return {"type": "http.response.start", "status": result.code, "headers": headers}
-
-
-async def _refuse(result: Answer, receive: Receive, send: Send) -> None:
-    """Answer a WebSocket handshake with an ordinary response."""
-    await receive()  # websocket.connect
-    await send(
-        {
-            "type": "websocket.http.response.start",
-            "status": result.code,
-            "headers": [
-                (b"content-type", result.content_type.encode()),
-                (b"content-length", b"%d" % len(result.body)),
-            ],
-        }
-    )
-    await send({"type": "websocket.http.response.body", "body": result.body})

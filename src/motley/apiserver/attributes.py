@@ -9,7 +9,6 @@ Invariant: the fields of a kind are the ones Kubernetes accepts, others are refu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -24,7 +23,7 @@ class Attributes(msgspec.Struct, gc=False, frozen=True):
     namespace: str
     name: str
     labels: dict[str, str]
-    fields: tuple[str, ...]  # in the order of `fields_of(kind)`
+    fields: tuple[str, ...]  # in the order of the kind's row, or of its definition
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -110,6 +109,16 @@ class _SignerSpec(msgspec.Struct, gc=False, rename="camel"):
 
 class _Signed(_Head, gc=False):
     spec: _SignerSpec = msgspec.field(default_factory=_SignerSpec)
+
+
+class _PodRequestSpec(msgspec.Struct, gc=False, rename="camel"):
+    signer_name: str = ""
+    pod_name: str = ""
+    node_name: str = ""
+
+
+class _PodRequest(_Head, gc=False):
+    spec: _PodRequestSpec = msgspec.field(default_factory=_PodRequestSpec)
 
 
 class _SliceSpec(msgspec.Struct, gc=False, rename="camel"):
@@ -215,6 +224,11 @@ _ROWS: dict[tuple[str, str], _Row] = {
     ),
     ("certificates.k8s.io", "certificatesigningrequests"): _SIGNER,
     ("certificates.k8s.io", "clustertrustbundles"): _SIGNER,
+    ("certificates.k8s.io", "podcertificaterequests"): _Row(
+        ("spec.signerName", "spec.podName", "spec.nodeName"),
+        _PodRequest,
+        lambda o: (o.spec.signer_name, o.spec.pod_name, o.spec.node_name),
+    ),
     ("resource.k8s.io", "resourceslices"): _Row(
         ("spec.nodeName", "spec.driver"), _Slice, lambda o: (o.spec.node_name, o.spec.driver)
     ),
@@ -240,31 +254,16 @@ _ROWS: dict[tuple[str, str], _Row] = {
 _PLAIN = _Row((), _Head, lambda _: ())
 
 
-class _Whole(_Head, gc=False):
-    spec: Any = None
-    status: Any = None
-
-
-def _custom(kind: scheme.Kind) -> _Row:
-    """Selectable fields of a custom resource: what its definition names."""
-    definition = kind.definition
-    assert definition is not None
-    if not definition.selectable:
-        return _PLAIN
-    names = tuple(path[1:] for path in definition.selectable)
-    read = definition.selected
-    return _Row(names, _Whole, lambda o: read({"spec": o.spec, "status": o.status}))
-
-
 def _row(kind: scheme.Kind) -> _Row:
-    if kind.definition is not None:
-        return _custom(kind.storage)
     kept = kind.storage
-    return _ROWS.get((kept.group, kept.plural), _PLAIN)
+    return _PLAIN if kind.definition is not None else _ROWS.get((kept.group, kept.plural), _PLAIN)
 
 
 def reader(kind: scheme.Kind) -> Callable[[str, bytes], Attributes]:
-    """The function that reads a kind's attributes from key and bytes."""
+    """The function that reads a kind's attributes from key and bytes.
+
+    What a definition makes selectable is read elsewhere (`crds.selection`).
+    """
     row = _row(kind)
     decode = msgspec.json.Decoder(row.head).decode
     read = row.read
@@ -302,6 +301,11 @@ class Matcher:
                 return False
         return self.labels is None or self.labels.matches(attributes.labels)
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether it looks at more of the object than its metadata."""
+        return any(index >= 0 for index, _, _ in self.fields)
+
     def only_name(self) -> str:
         """The one name it can select, empty when it may be several."""
         return next((v for i, equal, v in self.fields if i == _NAME and equal), "")
@@ -331,6 +335,8 @@ def _index(kind: scheme.Kind, path: str) -> int:
             raise status.BadRequest(f"field label not supported: {path}")
         path = path.replace("regarding.", "involvedObject.")
         path = {"reportingController": "reportingComponent"}.get(path, path)
+    if kind.definition is not None and kind.definition.is_custom:
+        return _custom_index(kind, kind.definition.selectable, path)
     names = _row(kind).names
     if path == "metadata.namespace" and (kind.namespaced or not names):
         return _NAMESPACE
@@ -347,3 +353,12 @@ def _index(kind: scheme.Kind, path: str) -> int:
     raise status.BadRequest(
         f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     )
+
+
+def _custom_index(kind: scheme.Kind, selectable: Sequence[str], path: str) -> int:
+    """Every version of a custom resource has fields of its own."""
+    if path == "metadata.namespace" and kind.namespaced:
+        return _NAMESPACE
+    if f".{path}" not in selectable:
+        raise status.BadRequest(f"field label not supported: {path}")
+    return selectable.index(f".{path}")

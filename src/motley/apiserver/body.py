@@ -37,8 +37,21 @@ def read(
     twice = [] if field_validation == "Ignore" else _duplicates(content_type, body, document)
     if twice and field_validation == "Strict" and is_yaml(content_type):
         twice = ["\n  ".join(["yaml: unmarshal errors:", *twice])]
-    found = [*twice, *conform(kind, document)]
+    unknown = conform(kind, document)
+    if twice and unknown and kind.definition is None and not is_yaml(content_type):
+        # One reader of JSON finds both on its way; YAML, and the schema of a custom resource, have
+        # a reader of their own.
+        found = in_order(body, unknown)
+    else:
+        found = [*twice, *unknown]
     return document, complaints(kind, found, field_validation)
+
+
+def in_order(body: bytes, unknown: Sequence[str]) -> list[str]:
+    """Complaints about JSON in the order of the document: unknown fields and those given twice."""
+    paths = [one.partition('"')[2][:-1] for one in unknown]
+    found = codec.questionable_fields(body, paths)
+    return [f'{what} field "{path}"' for what, path in found]
 
 
 def conform(kind: scheme.Kind, document: dict[str, Any]) -> list[str]:

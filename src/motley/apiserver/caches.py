@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from motley.api import scheme, status
-from motley.apiserver import attributes, document
+from motley.apiserver import document
 from motley.apiserver.attributes import Attributes
+from motley.apiserver.crds import selection
 from motley.lib.clock import Clock
 from motley.store.contract import Ahead, Revision, Store
 from motley.store.watchcache import WatchCache
@@ -42,18 +43,24 @@ class Caches:
         return self._caches[kind.storage_prefix]
 
     def _made(self, kind: scheme.Kind) -> Cache:
-        reader = attributes.reader(kind.storage)
+        reader = selection.reader(kind.storage)
         return WatchCache(self._store, kind.storage_prefix, reader, clock=self._clock)
 
     async def of(self, kind: scheme.Kind) -> Cache:
-        """The kind's cache, made now if nobody needed it yet."""
+        """The kind's cache, made now if nobody needed it yet.
+
+        503 when the request took the kind from a definition that has changed since.
+        """
         prefix = kind.storage_prefix
-        cache = self._caches.get(prefix)
-        if cache is None:
-            cache = self._caches[prefix] = self._made(kind)
-            self._start(cache)
-        await cache.ready()
-        return cache
+        while True:
+            cache = self._caches.get(prefix)
+            if cache is None:
+                cache = self._caches[prefix] = self._made(selection.current(kind))
+                self._start(cache)
+            await cache.ready()
+            if self._caches.get(prefix) is cache:  # else it was dropped meanwhile
+                selection.check_current(kind)
+                return cache
 
     def drop(self, kind: scheme.Kind) -> None:
         """Forget the cache of a kind that is served no longer; its watches end."""

@@ -6,7 +6,7 @@ Discovery advertises exactly the subresources that are in this table.
 from collections.abc import Awaitable, Callable
 
 from motley.api import scheme
-from motley.apiserver import answer, batchbinding, components, requestbatch, reviews
+from motley.apiserver import answer, batchbinding, components, negotiate, requestbatch, reviews
 from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
@@ -78,6 +78,30 @@ def deprecation(kind: scheme.Kind) -> str:
 def is_served(subresource: str) -> bool:
     """Whether a subresource of the scheme has a handler here."""
     return subresource in _SUBRESOURCES
+
+
+# Subresources that only act, or are a part of an object: Kubernetes has no rows for them.
+_WITHOUT_TABLE = frozenset(
+    {"approval", "binding", "ephemeralcontainers", "eviction", "finalize", "resize", "token"}
+)
+
+
+# What is behind a connection reads the header itself.
+_CONNECTIONS = frozenset({"attach", "exec", "portforward", "proxy"})
+
+
+def wanted(kind: scheme.Kind, info: RequestInfo, accept: str) -> negotiate.Wanted:
+    """The form to answer in; 406 when it cannot be had.
+
+    What is asked and not kept (a review) can be had as no table either.
+    """
+    if info.subresource in _CONNECTIONS:
+        return negotiate.Wanted()
+    if info.subresource:
+        has_table = info.subresource not in _WITHOUT_TABLE
+    else:
+        has_table = kind.is_stored or info.verb != "create"
+    return negotiate.accept(accept, has_table=has_table)
 
 
 def handler(kind: scheme.Kind, info: RequestInfo) -> Handler:

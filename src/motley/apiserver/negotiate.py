@@ -38,10 +38,11 @@ class Wanted:
 
 
 @lru_cache(maxsize=512)
-def accept(header: str, *, is_aggregated: bool = False) -> Wanted:
+def accept(header: str, *, is_aggregated: bool = False, has_table: bool = True) -> Wanted:
     """The best form for this header; 406 when there is none.
 
     `is_aggregated`: the documents below `/apis` understand `application/*` as well.
+    `has_table`: whether what is asked for has rows and columns.
     """
     transform_refused = is_aggregated
     takes_protobuf = False
@@ -55,7 +56,8 @@ def accept(header: str, *, is_aggregated: bool = False) -> Wanted:
         name = parameters.get("as", "")
         if not name:
             return Wanted(served)
-        if (name, parameters.get("g", ""), parameters.get("v", "")) in _TRANSFORMS:
+        form = (name, parameters.get("g", ""), parameters.get("v", ""))
+        if form in _TRANSFORMS and (has_table or name != "Table"):
             return Wanted(served, name, parameters["v"])
         transform_refused = True
     if takes_protobuf:  # the last resort: JSON is at hand encoded

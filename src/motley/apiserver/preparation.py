@@ -12,6 +12,7 @@ from typing import Any
 from motley.api import names
 from motley.api.defaults import pod as pod_defaults
 from motley.api.defaults import storage
+from motley.apiserver.subresources import approval
 
 Document = dict[str, Any]
 Prepare = Callable[[Document, str], None]
@@ -158,6 +159,42 @@ def _kept_spec(new: Document, old: Document) -> None:
     new["spec"] = old.get("spec") or {}
 
 
+def _pod_status(new: Document, old: Document, now: str) -> None:
+    """Whoever forgets the class does not mean to change it."""
+    if not new.get("qosClass") and old.get("qosClass"):
+        new["qosClass"] = old["qosClass"]
+
+
+def _volume_status(new: Document, old: Document, now: str) -> None:
+    """A volume says since when it is in its phase."""
+    since, before = new.get("lastPhaseTransitionTime"), old.get("lastPhaseTransitionTime")
+    if new.get("phase") == old.get("phase"):
+        if not since and before:
+            new["lastPhaseTransitionTime"] = before
+    elif not since or since == before:
+        new["lastPhaseTransitionTime"] = now
+
+
+def _signing_request_status(new: Document, old: Document, now: str) -> None:
+    """Conditions are dated; a decision is kept as it was made, and comes only by `approval`."""
+    before = old.get("conditions") or ()
+    conditions = new.get("conditions") or []
+    for decision in ("Approved", "Denied"):
+        made = [c for c in before if c.get("type") == decision]
+        at = [i for i, c in enumerate(conditions) if c.get("type") == decision]
+        if len(made) == len(at):
+            for index, condition in zip(at, made, strict=True):
+                conditions[index] = condition
+    if conditions:
+        new["conditions"] = approval.all_dated(conditions, before, now)
+
+
+STATUS: dict[tuple[str, str], Callable[[Document, Document, str], None]] = {
+    ("", "persistentvolumes"): _volume_status,
+    ("", "pods"): _pod_status,
+    ("certificates.k8s.io", "certificatesigningrequests"): _signing_request_status,
+}
+"""Completes a status written through its subresource: the new one, the old one, now."""
 UPDATE: dict[tuple[str, str], Callable[[Document, Document], None]] = {
     ("certificates.k8s.io", "certificatesigningrequests"): _kept_spec,
 }

@@ -45,6 +45,7 @@ from motley.apiserver.authn.serviceaccounts import DEFAULT_ISSUER, ServiceAccoun
 from motley.apiserver.authz import Access, Authorizer, StoredObjects
 from motley.apiserver.authz import bootstrap as default_policy
 from motley.apiserver.authz.escalation import EscalationCheck
+from motley.apiserver.authz.signers import PodCertificateAnswers
 from motley.apiserver.caches import Caches
 from motley.apiserver.core import Core
 from motley.apiserver.crds.controller import Definitions
@@ -231,7 +232,10 @@ async def assemble(
     admission = chain.build(
         lookup,
         rng,
-        first=[EscalationCheck(access.authorizer)],
+        first=[
+            EscalationCheck(access.authorizer),
+            PodCertificateAnswers(access.authorizer, clock=clock),
+        ],
         allocators=[services],
         disabled=config.disabled_admission,
         mount_token=config.mount_service_account_token,

@@ -47,7 +47,7 @@ class SlowClients:
         closed = 0
         for connection in list(connections):
             if not isinstance(connection, HttpToolsProtocol):
-                continue  # a WebSocket: the node's agent watches over it
+                continue  # a WebSocket: the node's agent, or `framing`, watches over it
             what, unread = stuck_with(connection)
             if not what:
                 continue

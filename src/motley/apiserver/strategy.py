@@ -7,6 +7,7 @@ Invariant: nothing a client sends can change `uid`, `creationTimestamp`, `genera
 deletion in progress.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from motley.api import defaults, scheme
@@ -29,6 +30,25 @@ _OWNED_METADATA = (
     "selfLink",
 )
 _SIGNING_REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
+OWN_METADATA = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+"""The metadata that is a client's own."""
+# What of the metadata a write of the status leaves as it is; of all other kinds everything that is
+# a client's own may change along with it.
+_KEPT_BY_STATUS: dict[tuple[str, str], frozenset[str]] = {
+    ("", "pods"): frozenset({"ownerReferences"}),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"): OWN_METADATA,
+    ("apiregistration.k8s.io", "apiservices"): OWN_METADATA,
+    ("apps", "deployments"): frozenset({"labels"}),
+    ("certificates.k8s.io", "podcertificaterequests"): OWN_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"): OWN_METADATA,
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): OWN_METADATA,
+    ("networking.k8s.io", "servicecidrs"): OWN_METADATA,
+    ("resource.k8s.io", "devicetaintrules"): OWN_METADATA,
+    ("resource.k8s.io", "resourceclaims"): OWN_METADATA,
+    ("storage.k8s.io", "csinodes"): OWN_METADATA,
+    ("storage.k8s.io", "volumeattachments"): OWN_METADATA,
+    ("storagemigration.k8s.io", "storageversionmigrations"): OWN_METADATA,
+}
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _NAMESPACE_FINALIZER = "kubernetes"
 
@@ -75,6 +95,12 @@ def before_create(kind: scheme.Kind, document: Document, *, uid: str, created: s
             spec["finalizers"].append(_NAMESPACE_FINALIZER)
 
 
+def _label_namespace(new: Document, old: Document) -> None:
+    """A namespace carries its name as a label, whatever a client thinks."""
+    labels = new["metadata"].get("labels") or {}
+    new["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: old["metadata"]["name"]}
+
+
 def _initial_status(kind: scheme.Kind) -> Document:
     return dict(preparation.INITIAL_STATUS.get(_id(kind), {}))
 
@@ -86,8 +112,7 @@ def before_update(kind: scheme.Kind, new: Document, old: Document) -> None:
         _keep(new, old, "status")
     if _id(kind) == ("", "namespaces"):
         _keep(new.setdefault("spec", {}), old.get("spec") or {}, "finalizers")
-        name = old["metadata"]["name"]
-        new["metadata"].setdefault("labels", {})[_NAMESPACE_LABEL] = name
+        _label_namespace(new, old)
     if _id(kind) == _DEFINITIONS:
         naming.keep_storage_version(new)
     if (prepare := preparation.UPDATE.get(_id(kind))) is not None:
@@ -115,24 +140,34 @@ def before_status_update(kind: scheme.Kind, new: Document, old: Document) -> Doc
         else:
             result["metadata"] = dict(old["metadata"])
         return result
-    metadata = dict(new.get("metadata") or {})
-    kept = [*_OWNED_METADATA, "name", "namespace", "generateName", "ownerReferences"]
-    if kind.group == "apps":
-        kept += ["labels"]
-    for field in kept:
-        _keep(metadata, old["metadata"], field)
-    result["metadata"] = metadata
+    result["metadata"] = open_metadata(new, old, _KEPT_BY_STATUS.get(_id(kind), frozenset()))
     if "status" in new:
         result["status"] = new["status"]
     else:
         result["status"] = _initial_status(kind)
     if _id(kind) == _DEFINITIONS:
         naming.keep_storage_version(result)
+    if _id(kind) == ("", "namespaces"):
+        _label_namespace(result, old)
     if _id(kind) in (("", "services"), ("", "nodes")):  # the kinds with defaults in their status
         defaults.apply(kind, result)
     else:
         defaults.complete(kind, result)
     return result
+
+
+def open_metadata(new: Document, old: Document, kept: Iterable[str]) -> Document:
+    """The metadata after a write of a part: a client's own may change, but for what is `kept`."""
+    metadata = dict(new.get("metadata") or {})
+    for field in (*_OWNED_METADATA, "name", "namespace", "generateName", *kept):
+        _keep(metadata, old["metadata"], field)
+    return metadata
+
+
+def settle_status(kind: scheme.Kind, new: Document, old: Document, now: str) -> None:
+    """Complete a status that was written; nobody owns what the server adds."""
+    if (settle := preparation.STATUS.get(_id(kind))) is not None:
+        settle(new.setdefault("status", {}), old.get("status") or {}, now)
 
 
 def _counted_part(kind: scheme.Kind, document: Document) -> Any:

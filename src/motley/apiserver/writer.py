@@ -224,6 +224,8 @@ class Writer:
             tracking.updated(kind, old, new, manager, subresource, self.timestamp())
         if not subresource:
             strategy.before_update(kind, new, old)
+        elif subresource == "status":
+            strategy.settle_status(kind, new, old, self.timestamp())
         elif subresource in parts.NAMES:
             new = parts.narrow(kind, subresource, new, old, self.timestamp())
         # Other subresources (binding, finalize) made the new object from the stored one.

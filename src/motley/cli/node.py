@@ -192,12 +192,12 @@ def command(
     from motley.lib import health
     from motley.network import podnet, podroutes
     from motley.node import cpus
+    from motley.node.access import tls_context
     from motley.node.agent import Agent
     from motley.node.context import Settings
     from motley.node.cri.runtime import Runtime
     from motley.node.csr import BootstrapError
     from motley.node.registration import RefusedError
-    from motley.node.server import tls_context
 
     try:
         identities = identity_options.Identities(kubeconfig, eviction)

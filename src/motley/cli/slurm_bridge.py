@@ -1,6 +1,7 @@
 """`motley slurm bridge`: the component that brings SlurmJobs to their clusters."""
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import click
@@ -10,6 +11,8 @@ from motley.client import kubeconfig
 from motley.client.lease import LostLeadership
 from motley.client.rest import Client
 from motley.lib import health, journal, tasks
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("bridge")
@@ -39,6 +42,17 @@ from motley.lib import health, journal, tasks
     type=click.FloatRange(min=0.05),
     help="How often to look at the queues, whatever the clusters' pollSeconds.",
 )
+@click.option(
+    "--tls-cert",
+    type=_FILE,
+    help="Serve the logs of pods on virtual nodes, with this certificate. The API server must trust"
+    " its authority, and it must be for --node-ip. Without it kubectl logs does not work there.",
+)
+@click.option("--tls-key", type=_FILE, help="Its key.")
+@click.option("--client-ca", type=_FILE, help="Authority of who asks, the API server above all.")
+@click.option("--node-ip", help="Where the API server reaches the bridge; for the nodes' status.")
+@click.option("--listen", help="The address to serve at; --node-ip by default.")
+@click.option("--port", type=click.IntRange(1, 65535), default=10288, show_default=True)
 @component_options.leader_elect("Work only while holding the lease kube-system/motley-slurm.")
 @component_options.health_port(10285)
 @component_options.log_level
@@ -47,22 +61,40 @@ def bridge(
     directory: Path,
     roots: tuple[str, ...],
     poll_s: float | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    node_ip: str | None,
+    listen: str | None,
+    port: int,
     leader_elect: bool,
     health_port: int,
     log_level: str,
 ) -> None:
     """Bring SlurmJobs to their clusters and their results back, in the foreground."""
     try:
+        from motley.node import access
         from motley.slurm import service
         from motley.slurm.localpaths import Root
+        from motley.slurm.nodeserver import Serving
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error}; install motley[slurm]") from None
     journal.configure(log_level)
+    serving = None
+    if tls_cert and tls_key and client_ca and node_ip:
+        try:
+            tls = access.tls_context(tls_cert, tls_key, client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise click.ClickException(f"--tls-cert {tls_cert}: {error}") from None
+        serving = Serving(node_ip, port, listen or node_ip, tls)
+    elif tls_cert or tls_key or client_ca or node_ip:
+        raise click.UsageError("--tls-cert, --tls-key, --client-ca and --node-ip go together")
     options = service.Options(
         directory=directory.absolute(),
         roots=tuple(Root.parse(text) for text in roots),
         poll_s=poll_s,
         leader_elect=leader_elect,
+        serving=serving,
     )
     try:
         config = kubeconfig.load(path)

@@ -39,6 +39,7 @@ from motley.controllers.nodelifecycle import NodeLifecycleController
 from motley.controllers.nodespeed import EVERY_S, UNSET, Estimator, NodeSpeedController
 from motley.controllers.persistentvolume import PersistentVolumeBinder
 from motley.controllers.podautoscaler import HorizontalPodAutoscalerController
+from motley.controllers.podcertificatecleaner import PodCertificateCleaner
 from motley.controllers.podgc import PodGCController
 from motley.controllers.podgroup import PodGroupController
 from motley.controllers.rebalancer import Rebalancer
@@ -51,6 +52,7 @@ from motley.controllers.servingapproval import ServingApprovalController
 from motley.controllers.statefulset import StatefulSetController
 from motley.controllers.tainteviction import TaintEvictionController
 from motley.controllers.tokencleaner import TokenCleanerController
+from motley.controllers.trustbundle import TrustBundlePublisher
 from motley.controllers.ttlafterfinished import TTLAfterFinishedController
 from motley.controllers.verticalautoscaler import VerticalPodAutoscalerController
 from motley.controllers.volumeprotection import VolumeProtectionController
@@ -151,6 +153,8 @@ def _all(options: Options, pasts: Pasts | None = None) -> Sequence[Callable[[Con
         partial(CSRSigningController, certificate=options.signing_cert, key=options.signing_key),
         ServingApprovalController,
         CSRCleaningController,
+        PodCertificateCleaner,
+        TrustBundlePublisher,
         DisruptionController,
         ResourceQuotaController,
         PodGroupController,

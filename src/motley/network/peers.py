@@ -17,6 +17,7 @@ from typing import NamedTuple
 from motley.api.views.core import Node
 
 VXLAN_OVERHEAD = 50  # outer Ethernet 14, IPv4 20, UDP 8, VXLAN 8
+_VIRTUAL = "virtual-kubelet"  # nodes without a machine: their address is that of who answers
 
 
 class Mode(Enum):
@@ -77,6 +78,8 @@ class Plan(NamedTuple):
 
 def facts(node: Node) -> Facts:
     """What of a Node object matters here; two versions with equal facts need no work."""
+    if node.metadata.labels.get("type") == _VIRTUAL:
+        return Facts(node.metadata.name, "", "")
     return Facts(node.metadata.name, node.spec.pod_cidr, node.internal_ip)
 
 

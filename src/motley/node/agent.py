@@ -38,6 +38,7 @@ from motley.node.imagegc import ImageCollector
 from motley.node.images import Images
 from motley.node.measuring import Measurements
 from motley.node.objects import Objects
+from motley.node.podcertificates import PodCertificates
 from motley.node.pulledimages import PulledImages
 from motley.node.readiness import NodeReadiness, SetupNetwork
 from motley.node.registration import RENEW_S, STATUS_S, RefusedError, Registration
@@ -119,6 +120,22 @@ class Agent:
         """Why the node cannot run pods now; empty when it can."""
         return self._readiness.missing
 
+    def _objects(self) -> Objects:
+        """What pods refer to; whatever changes wakes their workers."""
+        client, tasks, changed = self._client, self._tasks, self._workers.objects_changed
+        name = self._settings.name
+        certificates = PodCertificates(
+            client,
+            tasks,
+            changed,
+            node_name=name,
+            node=lambda: self._nodes.get(Key("", name)),
+            recorder=self._recorder,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        return Objects(client, tasks, changed, certificates=certificates, clock=self._clock)
+
     # -- life
 
     async def run(self) -> None:
@@ -170,7 +187,7 @@ class Agent:
             cgroups=self._groups,
             cpus=self._cpu_manager(),
             allocations=Allocations(volumes.directory),
-            objects=Objects(self._client, self._tasks, self._workers.objects_changed, clock=clock),
+            objects=self._objects(),
             checker=Checker(self._runtime, http, clock),
             recorder=self._recorder,
             clock=clock,

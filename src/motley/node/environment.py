@@ -9,17 +9,25 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from motley.api import quantity
 from motley.api.views.core import ConfigMap, Secret, Service
 from motley.api.views.pod import Container, EnvVarSource, Pod, ResourceFieldSelector
+from motley.api.views.volume import ClusterTrustBundleProjection
 
 _FIELD_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class ConfigError(Exception):
     """The container cannot be made from what the spec refers to; retried until it can."""
+
+
+class Credential(NamedTuple):
+    """A private key and the certificates that go with it, each in PEM."""
+
+    private_key: bytes
+    chain: bytes
 
 
 class Lookup(Protocol):
@@ -33,6 +41,12 @@ class Lookup(Protocol):
 
     def token(self, audience: str, lifetime_s: int) -> str | None:
         """A token of the pod's service account, or None when there is none yet."""
+
+    def trust_anchors(self, source: ClusterTrustBundleProjection) -> bytes:
+        """The certificates of the bundles meant. Raises ConfigError."""
+
+    def credential(self, volume: str, index: int) -> Credential:
+        """The certificate for a source of a volume. Raises ConfigError while there is none."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

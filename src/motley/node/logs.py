@@ -10,7 +10,7 @@ Invariant: following never loses a line: a renamed file is read to its end befor
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -48,6 +48,36 @@ class Options:
     timestamps: bool = False
     limit_bytes: int | None = None
     stream: str = "All"
+
+
+def options_of(query: Mapping[str, str], now: float) -> Options:
+    """What a request asks for. Raises ValueError."""
+
+    def number(name: str) -> int | None:
+        text = query.get(name)
+        if text is None:
+            return None
+        value = int(text)
+        if value < 0:
+            raise ValueError(f"{name} must not be negative")
+        return value
+
+    def flag(name: str) -> bool:
+        return query.get(name, "").lower() in ("1", "true")
+
+    since: float | None = None
+    if (seconds := number("sinceSeconds")) is not None:
+        since = now - seconds
+    elif "sinceTime" in query:
+        since = parse_rfc3339(query["sinceTime"])
+    return Options(
+        follow=flag("follow"),
+        tail_lines=number("tailLines"),
+        since=since,
+        timestamps=flag("timestamps"),
+        limit_bytes=number("limitBytes"),
+        stream=query.get("stream", "All"),
+    )
 
 
 def files(path: Path) -> list[Path]:

@@ -1,8 +1,9 @@
-"""ConfigMaps and Secrets that pods of this node refer to, each followed by one watch.
+"""What pods of this node refer to: ConfigMaps and Secrets, each followed by one watch, and more.
 
 An object is watched from its first use until the last pod that uses it is gone, however many pods
 that are; a change is announced to exactly those pods. An object that does not exist is watched
-all the same, so a pod waiting for it starts the moment it appears.
+all the same, so a pod waiting for it starts the moment it appears. Tokens, trust bundles and
+certificates are kept by modules of their own and had from here.
 """
 
 import asyncio
@@ -13,11 +14,16 @@ from typing import Any, NamedTuple
 from motley.api.views.base import Key, Object
 from motley.api.views.core import ConfigMap, Secret
 from motley.api.views.pod import Pod
+from motley.api.views.volume import ClusterTrustBundleProjection
 from motley.client.informer import Informer
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.clock import SYSTEM, Clock
+from motley.node import podcertificates, trustbundles
+from motley.node.environment import ConfigError, Credential
+from motley.node.podcertificates import PodCertificates
 from motley.node.tokens import Tokens
+from motley.node.trustbundles import TrustBundles
 
 log = journal.get(__name__)
 
@@ -67,6 +73,8 @@ def references(pod: Pod) -> set[Reference]:
 def is_plain(pod: Pod) -> bool:
     """Does a pod refer to nothing that might be missing? Every namespace has ROOT_CA."""
     volumes = pod.spec.volumes
+    if trustbundles.wanted(pod) or podcertificates.wanted(pod):
+        return False
     return all(v.empty_dir or v.downward_api or v.projected for v in volumes) and all(
         reference.kind is ConfigMap and reference.key.name == ROOT_CA
         for reference in references(pod)
@@ -102,6 +110,16 @@ class NamespaceLookup:
         """The pod's token, if it has been issued."""
         return self._objects.tokens.get(self._uid, audience, lifetime_s)
 
+    def trust_anchors(self, source: ClusterTrustBundleProjection) -> bytes:
+        """The certificates of the bundles meant. Raises ConfigError."""
+        return self._objects.bundles.anchors(source)
+
+    def credential(self, volume: str, index: int) -> Credential:
+        """The certificate for a source of a volume. Raises ConfigError while there is none."""
+        if self._objects.certificates is None:
+            raise ConfigError("this node has no certificates of pods")
+        return self._objects.certificates.get(self._uid, volume, index)
+
 
 class Objects:
     """Follows what pods refer to; `changed` is called with the uid of each pod concerned."""
@@ -112,6 +130,7 @@ class Objects:
         tasks: asyncio.TaskGroup,
         changed: Callable[[str], None],
         *,
+        certificates: PodCertificates | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
@@ -119,6 +138,8 @@ class Objects:
         self._changed = changed
         self._clock = clock
         self.tokens = Tokens(client, changed, clock=clock)
+        self.bundles = TrustBundles(client, tasks, changed, clock=clock)
+        self.certificates = certificates
         self._renewing = False
         self._watched: dict[Reference, _Watched] = {}
         self._used: dict[str, set[Reference]] = {}
@@ -143,19 +164,25 @@ class Objects:
             self._watch(reference).users.add(uid)
         async with asyncio.timeout(_FIRST_LIST_S), asyncio.TaskGroup() as group:
             group.create_task(self.renew(pod))
+            group.create_task(self.bundles.use(pod))
             for reference in wanted:
                 await self._watched[reference].informer.synced()
 
     async def renew(self, pod: Pod) -> None:
-        """Have fresh tokens for the pod, where its volumes want any."""
+        """Have fresh tokens and certificates for the pod, where its volumes want any."""
         if not self._renewing:
             self._renewing = True
             self._tasks.create_task(self.tokens.renew_forever(), name="tokens")
         await self.tokens.use(pod)
+        if self.certificates is not None:
+            await self.certificates.use(pod)
 
     def release(self, uid: str) -> None:
         """The pod is gone."""
         self.tokens.release(uid)
+        self.bundles.release(uid)
+        if self.certificates is not None:
+            self.certificates.release(uid)
         for reference in self._used.pop(uid, set()):
             self._drop(uid, reference)
 

@@ -1,8 +1,6 @@
 """The agent's HTTPS server: logs, exec, attach, port-forward, resource use, health.
 
-The API server and administrators are known by their client certificates. Of anyone else (with
-another certificate, or a bearer token) the API server is asked who it is, and whether they may
-have what they ask for: `nodes/metrics`, `nodes/stats`, `nodes/log`, or `nodes/proxy` for all else.
+Who may ask for what is decided in `access`.
 """
 
 import asyncio
@@ -10,19 +8,18 @@ import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import aiohttp
 import msgspec
 import prometheus_client
 from aiohttp import web
 
-from motley.api.status import ApiError
 from motley.api.views.base import Key
+from motley.api.views.container import Container
 from motley.client.delegation import Delegation
 from motley.lib import journal
-from motley.lib.clock import Clock, parse_rfc3339
-from motley.node import cadvisor, logs, stats, streaming, summary
+from motley.lib.clock import Clock
+from motley.node import access, attaching, cadvisor, logs, stats, streaming, summary
 from motley.node.cri.errors import RuntimeFailure, RuntimeNotFound
 from motley.node.cri.runtime import Runtime
 from motley.node.measuring import Measurements
@@ -31,34 +28,10 @@ from motley.node.podworker import PodWorker
 
 log = journal.get(__name__)
 
-API_SERVER = "kube-apiserver-kubelet-client"
-ADMINISTRATORS = "system:masters"
 NODE_LOGS = Path("/var/log")
 
 FindWorker = Callable[[Key], PodWorker | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def is_allowed(certificate: dict[str, Any] | None) -> bool:
-    """May the holder of this certificate (as `ssl` describes it) use the server?"""
-    subject = {(k, v) for part in (certificate or {}).get("subject", ()) for k, v in part}
-    return ("commonName", API_SERVER) in subject or ("organizationName", ADMINISTRATORS) in subject
-
-
-def tls_context(certificate: Path, key: Path, client_ca: Path) -> ssl.SSLContext:
-    """TLS that asks for a client certificate; who has none must have a token."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(client_ca))
-    context.load_cert_chain(certificate, key)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    return context
-
-
-def attributes(node: str, method: str, path: str) -> dict[str, str]:
-    """What a request is in the words of RBAC, as the kubelet puts it."""
-    first = path.strip("/").partition("/")[0]
-    part = {"stats": "stats", "metrics": "metrics", "logs": "log"}.get(first, "proxy")
-    verb = {"GET": "get", "HEAD": "get", "POST": "create"}.get(method, method.lower())
-    return {"verb": verb, "version": "v1", "resource": "nodes", "subresource": part, "name": node}
 
 
 class Server:
@@ -125,14 +98,9 @@ class Server:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        transport = request.transport
-        certificate = transport.get_extra_info("peercert") if transport else None
-        if not is_allowed(certificate) and request.path != "/healthz":
-            asked = attributes(self._node, request.method, request.path)
-            code = await self._may(request, certificate, asked)
-            if code != 200:
-                what = f"{asked['verb']} nodes/{asked['subresource']}"
-                return web.Response(status=code, text=f"not allowed to {what} of this node\n")
+        refused = await access.refusal(request, self._node, self._delegation)
+        if refused is not None:
+            return refused
         try:
             return await handler(request)
         except RuntimeNotFound as error:
@@ -140,24 +108,6 @@ class Server:
         except (RuntimeFailure, aiohttp.ClientError, TimeoutError) as error:
             log.warning("request failed", path=request.path, error=error)
             return web.Response(status=500, text=f"{error}\n")
-
-    async def _may(
-        self, request: web.Request, certificate: dict[str, Any] | None, asked: dict[str, str]
-    ) -> int:
-        """200, 401 or 403: ask the API server about a token, or about a certificate's user."""
-        header = request.headers.get("Authorization", "")
-        if not certificate or header:
-            return await self._delegation.code(request.path, header, asked)
-        subject = [(k, v) for part in certificate.get("subject", ()) for k, v in part]
-        user = {
-            "username": next((v for k, v in subject if k == "commonName"), ""),
-            "groups": [v for k, v in subject if k == "organizationName"],
-        }
-        try:
-            return 200 if await self._delegation.may(user, request.path, asked) else 403
-        except ApiError as error:
-            log.warning("cannot ask who is calling", error=error.message)
-            return 403
 
     async def _healthz(self, request: web.Request) -> web.Response:
         is_well = self._is_healthy()
@@ -219,14 +169,7 @@ class Server:
         if found is not None and found.state is State.CREATED:
             found = observed.previous(name) or found
         if found is None:
-            known = worker.pod is not None and any(
-                c.name == name
-                for c in [
-                    *worker.pod.spec.containers,
-                    *worker.pod.spec.init_containers,
-                    *worker.pod.spec.ephemeral_containers,
-                ]
-            )
+            known = _spec(worker, name) is not None
             if is_previous and known:
                 text = f'previous terminated container "{name}" in pod not found\n'
             elif known:
@@ -235,7 +178,7 @@ class Server:
                 return web.Response(status=404, text=f'container "{name}" not found\n')
             return web.Response(status=400, text=text)
         try:
-            options = _log_options(request, self._clock)
+            options = logs.options_of(request.query, self._clock.now())
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         container_id = found.id
@@ -258,20 +201,21 @@ class Server:
         command = request.query.getall("command", [])
         if not command:
             return web.Response(status=400, text="you must specify at least 1 command\n")
-        stdin = _flag(request, "stdin") or _flag(request, "input")
-        tty = _flag(request, "tty")
-        if stdin and not tty and self._is_containerd:
+        wanted = _streams(request)
+        if wanted.stdin and not wanted.tty and self._is_containerd:
             return await streaming.exec_native(
-                request, self._runtime, container.id, command, self._directory, self._rng
+                request, self._runtime, container.id, command, wanted, self._directory, self._rng
             )
-        url = await self._runtime.exec_url(container.id, command, stdin=stdin, tty=tty)
+        url = await self._runtime.exec_url(container.id, command, **wanted._asdict())
         return await streaming.bridge(request, self._http, url)
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
         container = await self._running(request)
-        stdin = _flag(request, "stdin") or _flag(request, "input")
-        url = await self._runtime.attach_url(container.id, stdin=stdin, tty=_flag(request, "tty"))
-        return await streaming.bridge(request, self._http, url)
+        wanted = _streams(request)
+        url = await self._runtime.attach_url(container.id, **wanted._asdict())
+        spec = _spec(self._worker(request), request.match_info["container"])
+        is_once = spec is not None and spec.stdin_once
+        return await attaching.attach(request, url, wanted, self._clock, is_once=is_once)
 
     async def _port_forward(self, request: web.Request) -> web.StreamResponse:
         observed = await self._runtime.pod(self._worker(request).uid)
@@ -287,32 +231,21 @@ class Server:
         return await streaming.bridge(request, self._http, url)
 
 
+def _spec(worker: PodWorker, name: str) -> Container | None:
+    """A container as its pod has it."""
+    if worker.pod is None:
+        return None
+    spec = worker.pod.spec
+    every = [*spec.containers, *spec.init_containers, *spec.ephemeral_containers]
+    return next((c for c in every if c.name == name), None)
+
+
+def _streams(request: web.Request) -> streaming.Streams:
+    try:
+        return streaming.streams_of(request.query)
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
 def _flag(request: web.Request, name: str) -> bool:
     return request.query.get(name, "").lower() in ("1", "true")
-
-
-def _log_options(request: web.Request, clock: Clock) -> logs.Options:
-    query = request.query
-
-    def number(name: str) -> int | None:
-        text = query.get(name)
-        if text is None:
-            return None
-        value = int(text)
-        if value < 0:
-            raise ValueError(f"{name} must not be negative")
-        return value
-
-    since: float | None = None
-    if (seconds := number("sinceSeconds")) is not None:
-        since = clock.now() - seconds
-    elif "sinceTime" in query:
-        since = parse_rfc3339(query["sinceTime"])
-    return logs.Options(
-        follow=_flag(request, "follow"),
-        tail_lines=number("tailLines"),
-        since=since,
-        timestamps=_flag(request, "timestamps"),
-        limit_bytes=number("limitBytes"),
-        stream=query.get("stream", "All"),
-    )

@@ -8,15 +8,18 @@ of stdin. So:
 - exec with stdin and without a terminal runs through containerd's own task API, which has;
 - everything else is handed through message by message, v5's ends of streams left out (with a
   terminal the end of input is a byte, ^D, and needs no word);
-- attach cannot close stdin of a container's own process: the close is ignored.
+- attach is not for WebSockets (`attaching`).
+
+The first message is empty, on the first stream that the client reads: it has begun.
 
 Port-forward by SPDY-in-WebSocket (kubectl's way) is a pipe of bytes to containerd's SPDY server.
 """
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -24,6 +27,7 @@ import msgspec
 from aiohttp import web
 
 from motley.lib import journal
+from motley.node.cri import spdy
 from motley.node.cri.containerd import Process
 from motley.node.cri.errors import RuntimeFailure
 from motley.node.cri.runtime import Runtime
@@ -34,8 +38,35 @@ V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 SPDY_TUNNEL = "SPDY/3.1+portforward.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 _HEARTBEAT_S = 30.0
-_CONNECT_S = 10.0
 _CHUNK = 32 * 1024
+
+
+class Streams(NamedTuple):
+    """Which streams a client asks for."""
+
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+    @property
+    def first(self) -> int:
+        """The lowest stream that the client reads; it always reads how things ended."""
+        return STDOUT if self.stdout else STDERR if self.stderr else ERROR
+
+
+def streams_of(query: Mapping[str, str]) -> Streams:
+    """Read `stdin=true&tty=1`. Raises ValueError when none is asked for."""
+
+    def is_set(*names: str) -> bool:
+        return any(query.get(name, "").lower() in ("1", "true") for name in names)
+
+    tty = is_set("tty")
+    stderr = is_set("stderr", "error") and not tty  # a terminal has one stream for both
+    found = Streams(is_set("stdin", "input"), is_set("stdout", "output"), stderr, tty)
+    if not (found.stdin or found.stdout or found.stderr):
+        raise ValueError("you must specify at least 1 of stdin, stdout, stderr")
+    return found
 
 
 def exit_status(code: int) -> bytes:
@@ -66,7 +97,10 @@ def failure_status(message: str) -> bytes:
     )
 
 
-async def _accept(request: web.Request, protocols: tuple[str, ...]) -> web.WebSocketResponse:
+async def accept(
+    request: web.Request, protocols: tuple[str, ...] = (V5, V4)
+) -> web.WebSocketResponse:
+    """Take a client's WebSocket."""
     socket = web.WebSocketResponse(protocols=protocols, heartbeat=_HEARTBEAT_S, max_msg_size=0)
     await socket.prepare(request)
     return socket
@@ -77,15 +111,17 @@ async def exec_native(
     runtime: Runtime,
     container_id: str,
     command: list[str],
+    wanted: Streams,
     directory: Path,
     rng: Random,
 ) -> web.WebSocketResponse:
     """Run a command with stdin that can end, without a terminal."""
-    socket = await _accept(request, (V5, V4))
+    socket = await accept(request)
     try:
+        await socket.send_bytes(bytes([wanted.first]))
         exec_id = rng.randbytes(16).hex()
         async with Process(runtime, container_id, exec_id, command, directory) as process:
-            code = await _converse(socket, process)
+            code = await _converse(socket, process, wanted)
         if code is not None:
             await socket.send_bytes(bytes([ERROR]) + exit_status(code))
     except RuntimeFailure as error:
@@ -95,13 +131,14 @@ async def exec_native(
     return socket
 
 
-async def _converse(socket: web.WebSocketResponse, process: Process) -> int | None:
+async def _converse(socket: web.WebSocketResponse, process: Process, wanted: Streams) -> int | None:
     """Carry bytes both ways until the command ends; None when the client went away first."""
     code: int | None = None
 
-    async def outgoing(stream: str, channel: int) -> None:
-        async for data in process.read(stream):
-            await socket.send_bytes(bytes([channel]) + data)
+    async def outgoing(stream: str, channel: int, is_wanted: bool) -> None:
+        async for data in process.read(stream):  # also what nobody wants, or the command would wait
+            if is_wanted:
+                await socket.send_bytes(bytes([channel]) + data)
 
     async def incoming() -> None:
         async for message in socket:
@@ -116,8 +153,8 @@ async def _converse(socket: web.WebSocketResponse, process: Process) -> int | No
     async def finish() -> None:
         nonlocal code
         async with asyncio.TaskGroup() as streams:
-            streams.create_task(outgoing("stdout", STDOUT))
-            streams.create_task(outgoing("stderr", STDERR))
+            streams.create_task(outgoing("stdout", STDOUT, wanted.stdout))
+            streams.create_task(outgoing("stderr", STDERR, wanted.stderr))
         code = await process.wait()
 
     async with asyncio.TaskGroup() as group:
@@ -136,7 +173,7 @@ async def bridge(
     parts = urlsplit(url)
     target = parts._replace(scheme="wss" if parts.scheme == "https" else "ws").geturl()
     async with http.ws_connect(target, protocols=(V4,), max_msg_size=0, ssl=False) as upstream:
-        socket = await _accept(request, (V5, V4))
+        socket = await accept(request)
 
         async def to_runtime() -> None:
             async for message in socket:
@@ -147,7 +184,7 @@ async def bridge(
 
         async def to_client() -> None:
             async for message in upstream:
-                if message.type is aiohttp.WSMsgType.BINARY and len(message.data) > 1:
+                if message.type is aiohttp.WSMsgType.BINARY and message.data:
                     await socket.send_bytes(message.data)
 
         async with asyncio.TaskGroup() as group:
@@ -162,20 +199,9 @@ async def bridge(
 
 async def tunnel_spdy(request: web.Request, url: str) -> web.WebSocketResponse:
     """kubectl's port-forward: SPDY bytes inside WebSocket messages, to containerd's SPDY server."""
-    parts = urlsplit(url)
-    async with asyncio.timeout(_CONNECT_S):
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        path = parts.path + (f"?{parts.query}" if parts.query else "")
-        writer.write(
-            f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: Upgrade\r\n"
-            "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: portforward.k8s.io\r\n"
-            "Content-Length: 0\r\n\r\n".encode()
-        )
-        answer = await reader.readuntil(b"\r\n\r\n")
+    reader, writer = await spdy.upgrade(url, "portforward.k8s.io")
     try:
-        if b" 101 " not in answer.split(b"\r\n", 1)[0]:
-            raise RuntimeFailure(f"runtime refused to forward: {answer[:100]!r}")
-        socket = await _accept(request, (SPDY_TUNNEL,))
+        socket = await accept(request, (SPDY_TUNNEL,))
 
         async def to_runtime() -> None:
             async for message in socket:
@@ -188,8 +214,8 @@ async def tunnel_spdy(request: web.Request, url: str) -> web.WebSocketResponse:
                 await socket.send_bytes(data)
 
         async with asyncio.TaskGroup() as group:
-            up = group.create_task(_quietly(to_runtime()))
-            down = group.create_task(_quietly(to_client()))
+            up = group.create_task(quietly(to_runtime()))
+            down = group.create_task(quietly(to_client()))
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             down.cancel()
@@ -199,7 +225,7 @@ async def tunnel_spdy(request: web.Request, url: str) -> web.WebSocketResponse:
         writer.close()
 
 
-async def _quietly(work: Any) -> None:
+async def quietly(work: Any) -> None:
     """A peer that hangs up ends a tunnel, it does not fail it."""
     try:
         await work

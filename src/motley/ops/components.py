@@ -285,6 +285,12 @@ def slurm(config: Config, credentials: Credentials) -> Spec:
             "kubeconfig": credentials.kubeconfig(SLURM),
             "directory": config.root / "slurm",
             "health-port": config.slurm_health_port,
+            # It answers for nodes without a machine, in this node's place.
+            "node-ip": config.node_ip,
+            "port": config.slurm_port,
+            "tls-cert": credentials.node_cert,
+            "tls-key": credentials.node_key,
+            "client-ca": credentials.ca,
         },
         config,
         name=SLURM,

@@ -140,6 +140,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         return self.port_base + 47
 
     @property
+    def slurm_port(self) -> int:
+        """Where the bridge serves the logs of pods on Slurm clusters."""
+        return self.port_base + 48
+
+    @property
     def gateway_ports(self) -> tuple[int, ...]:
         """Where the gateway's nginx listens when there is something to serve."""
         own = (self.gateway_http_port, self.gateway_https_port)
@@ -165,7 +170,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
             self.gateway_health_port: "gateway",
             **dict.fromkeys(self.gateway_ports, "gateway"),
             **dict.fromkeys(self.functions_ports if self.functions else (), "functions"),
-            **({self.slurm_health_port: "slurm"} if self.slurm else {}),
+            **dict.fromkeys(
+                (self.slurm_health_port, self.slurm_port) if self.slurm else (), "slurm"
+            ),
         }
 
     @property

@@ -6,6 +6,7 @@ made, a cancelled job cannot be submitted any more.
 Invariant: an attempt is written into the object before anything is done for it on the cluster.
 """
 
+import sys
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -84,6 +85,8 @@ class JobController:
 
     def _changed(self, change: Change[SlurmJob]) -> None:
         self.queue.add(change.key)
+        if change.new is None:
+            self._versions.pop(change.object.metadata.uid, None)
         for other in self._jobs.by_index(_DEPENDENTS, str(change.key)):
             self.queue.add(other.key)
 
@@ -308,13 +311,17 @@ class JobController:
                 return _SOON
             for attempt in range(1, status.attempt + 1):
                 await session.slurm.remove(script.directory(job, cluster, attempt))
-        self._versions.pop(meta.uid, None)
         self._tried = {entry for entry in self._tried if entry[0] != meta.uid}
         self._kept.forget(job)
         self._poller.forget(meta.uid)
         left = [f for f in meta.finalizers if f != FINALIZER]
         change = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
-        await self._client.patch(SlurmJob, meta.name, meta.namespace, change)
+        self._versions[meta.uid] = sys.maxsize  # whatever the cache still shows: it is done
+        try:
+            await self._client.patch(SlurmJob, meta.name, meta.namespace, change)
+        except Exception:
+            self._versions.pop(meta.uid, None)
+            raise
         return None
 
     # What the steps share.

@@ -97,9 +97,10 @@ class Slurm:
         found = by_job(await self.queue(), followed)
         ended = [i for i, rows in found.items() if all(r.phase in FINISHED for r in rows)]
         told = by_job(await self.details(ended), ended) if ended else {}
-        # squeue shows no exit codes; by now the controller may have forgotten some of them.
-        forgotten = {i: found.pop(i) for i in ended if i not in told}
-        found |= {i: together(rows, found[i]) for i, rows in told.items()}
+        # squeue shows no exit codes, and by now the controller may have forgotten some of these or
+        # of their tasks: what squeue said of them counts when nobody knows better.
+        forgotten = {i: found.pop(i) for i in ended}
+        found |= told
         partial = [i for i in followed if i not in found or any(r.task for r in found[i])]
         is_sure = True
         if partial:
@@ -110,11 +111,13 @@ class Slurm:
                 is_sure, listed = False, {}
             for job_id in partial:
                 rows = together(found.get(job_id, []), listed.get(job_id, []))
-                if not listed.get(job_id):
+                known = {row.task for row in rows}
+                if not listed.get(job_id) or {r.task for r in forgotten.get(job_id, ())} - known:
                     rows = together(rows, await self.note(followed[job_id], job_id))
                 if rows:
                     found[job_id] = rows
-        return {**forgotten, **found}, is_sure
+        found |= {i: together(found.get(i, []), rows) for i, rows in forgotten.items()}
+        return found, is_sure
 
     async def are_alive(self, job_ids: Collection[str]) -> bool:
         """Does the queue have all of them, waiting or running? Slurm takes a job that it has

@@ -7,13 +7,13 @@ for a pod is refused in words, never left out in silence.
 """
 
 import math
-import shlex
 from typing import Any
 
 from motley.api import quantity
 from motley.api.views.container import Container
 from motley.api.views.pod import Pod
 from motley.api.views.slurm import CANCELLED, COMPLETED, FAILED, RUNNING, SlurmJob
+from motley.slurm import runtimes
 
 Document = dict[str, Any]
 
@@ -43,6 +43,7 @@ def refusal(pod: Pod, runtime: str) -> tuple[str, str] | None:
     container = spec.containers[0] if spec.containers else Container()
     if container.env_from or any(_value(e.name, pod) is None for e in container.env):
         wrong.append("its environment comes from other objects")
+    wrong += runtimes.problems(_values(container, pod), runtime)
     return ("NotForSlurm", "; ".join(wrong)) if wrong else None
 
 
@@ -54,7 +55,7 @@ def job_of(pod: Pod, cluster: str, runtime: str) -> Document:
     amounts = {name: quantity.parse(str(value)) for name, value in wanted.items()}
     job: Document = {
         "cluster": cluster,
-        "command": command(container, pod, runtime, gpus=int(amounts.get(GPU, 0))),
+        "command": _command(container, pod, runtime, gpus=int(amounts.get(GPU, 0))),
         "cpusPerTask": max(1, math.ceil(amounts.get("cpu", 1))),
         "gpuResources": int(amounts.get(GPU, 0)),
         "retries": _RETRIES if spec.restart_policy == "OnFailure" else 0,
@@ -83,24 +84,14 @@ def job_of(pod: Pod, cluster: str, runtime: str) -> Document:
     }
 
 
-def command(container: Container, pod: Pod, runtime: str, *, gpus: int = 0) -> str:
-    """The shell command that runs a container."""
-    values = {e.name: _value(e.name, pod) or "" for e in container.env}
-    pairs = [word for name, value in values.items() for word in ("--env", f"{name}={value}")]
-    words = [*container.command, *container.args]
-    if runtime == "enroot":
-        name = pod.metadata.uid
-        start = ["enroot", "start", "--rw", *pairs, name, *words]
-        image = shlex.quote(f"docker://{container.image}")
-        return (
-            f"enroot import --output image.sqsh {image}"
-            f" && enroot create --name {name} image.sqsh && {shlex.join(start)}"
-        )
-    verb = "exec" if container.command else "run"  # `run` starts what the image says
-    device = ["--nv"] if gpus else []
-    place = ["--pwd", container.working_dir] if container.working_dir else []
-    image = f"docker://{container.image}"
-    return shlex.join([runtime, verb, *device, *place, *pairs, image, *words])
+def _command(container: Container, pod: Pod, runtime: str, *, gpus: int) -> str:
+    meta = pod.metadata
+    run = runtimes.command(container, _values(container, pod), runtime, name=meta.uid, gpus=gpus)
+    return runtimes.noted(run, f"{meta.name}.out")
+
+
+def _values(container: Container, pod: Pod) -> dict[str, str]:
+    return {e.name: _value(e.name, pod) or "" for e in container.env}
 
 
 def _value(name: str, pod: Pod) -> str | None:

@@ -21,6 +21,7 @@ from motley.api.views.slurm import SlurmCluster, SlurmJob
 
 MARKS = ".motley"  # the bridge's own folder within the job's
 SCRIPT = f"{MARKS}/job.sh"
+TIMES = f"{MARKS}/times"  # when how much was printed
 BUILD_LOG = f"{MARKS}/build.log"
 BUILD_FAILED = f"{MARKS}/build.failed"
 

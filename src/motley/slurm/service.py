@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from motley.api.views.base import Key
+from motley.client.delegation import Delegation
 from motley.client.lease import LeaderElection
 from motley.client.rest import Client
 from motley.controllers.manager import Context, Controller, Manager
@@ -16,6 +17,7 @@ from motley.lib.clock import SYSTEM, Clock
 from motley.slurm.bridge import JobController
 from motley.slurm.clusters import ClusterController, Poller
 from motley.slurm.localpaths import Root
+from motley.slurm.nodeserver import NodeServer, Serving
 from motley.slurm.results import Kept
 from motley.slurm.sessions import Sessions
 from motley.slurm.virtualnode import NodeController, PodController
@@ -32,6 +34,7 @@ class Options:
     poll_s: float | None = None
     leader_elect: bool = True
     most_bytes: int = 10 << 30
+    serving: Serving | None = None  # where logs of pods are asked for; nowhere without
 
 
 class Bridge:
@@ -50,10 +53,16 @@ class Bridge:
         self.jobs = JobController(context, self.sessions, self.poller, kept, random)
         self.clusters = ClusterController(context, self.sessions, self._reachable, random)
         pods = PodController(context, self.sessions, random)
-        self.nodes = NodeController(context, self.sessions, pods, random)
+        serving = options.serving
+        served_at = (serving.address, serving.port) if serving else None
+        self.nodes = NodeController(context, self.sessions, pods, random, served_at)
         controllers: list[Controller] = [self.clusters, self.poller, self.jobs, self.nodes, pods]
         for controller in controllers:
             self.manager.add(partial(_made, controller))
+        if serving is not None:
+            asks = Delegation(client, client, clock=clock)
+            server = NodeServer(serving, pods, self.sessions, kept, asks, clock)
+            self.manager.serve(server)  # by the leader only: nodes name its address
 
     def _wake_job(self, key: Key) -> None:
         self.jobs.queue.add(key)

@@ -17,6 +17,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 import asyncssh
+from asyncssh.public_key import CERT_TYPE_USER, SSHOpenSSHCertificate
 
 from motley.lib import journal
 from motley.lib.backoff import Backoff
@@ -311,11 +312,20 @@ def _key_of(words: Sequence[str]) -> Sequence[str]:
 
 def _failure(host: Host, error: BaseException) -> Unreachable:
     where = f"{host.user}@{host.name}:{host.port}"
+    if isinstance(error, asyncssh.HostKeyNotVerifiable) and "ertificate" in str(error):
+        words = f"{where} shows a certificate that does not hold: {error}; ask its administrators"
+        return Unreachable("HostKeyRefused", words)
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return Unreachable(
             "HostKeyRefused",
             f"{where} shows a host key that is not among hostKeys; if the machine has a new key,"
             " ask its administrators for it, and put it there",
+        )
+    if isinstance(error, asyncssh.PermissionDenied) and host.credentials.certificate:
+        return Unreachable(
+            "PermissionDenied",
+            f"{where} does not let us in with the certificate of the Secret: "
+            f"{_objection(host)}; `ssh-keygen -L` shows for whom and until when it is",
         )
     if isinstance(error, asyncssh.PermissionDenied):
         return Unreachable(
@@ -328,6 +338,17 @@ def _failure(host: Host, error: BaseException) -> Unreachable:
     if isinstance(error, TimeoutError):
         return Unreachable("Unreachable", f"{where} does not answer in {_CONNECT_TIMEOUT_S:g} s")
     return Unreachable("Unreachable", f"{where}: {_said(error)}")
+
+
+def _objection(host: Host) -> str:
+    """What there is to say against our own certificate."""
+    certificate = asyncssh.import_certificate(host.credentials.certificate)
+    if isinstance(certificate, SSHOpenSSHCertificate):
+        try:
+            certificate.validate(CERT_TYPE_USER, host.user)
+        except ValueError as error:
+            return f"{error} (user {host.user})"
+    return "does the host trust the authority that signed it (TrustedUserCAKeys)?"
 
 
 def _said(error: BaseException) -> str:

@@ -8,7 +8,7 @@ those is true of pods: exactly once, found again after a crash, stopped when del
 
 import asyncio
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from motley.api import status
 from motley.api.views.base import Key
@@ -62,6 +62,15 @@ def node_document(cluster: SlurmCluster) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": [taint]}}
 
 
+def doors(address: str, port: int) -> dict[str, Any]:
+    """Where a Node's logs are asked for, as part of its status. A Hostname beside the address would
+    be tried first by some API servers, and the Node's name is nobody's."""
+    return {
+        "addresses": [{"type": "InternalIP", "address": address}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+
+
 def node_status(
     cluster: SlurmCluster, session: Session | None, node: Node, now: str
 ) -> dict[str, Any]:
@@ -111,9 +120,16 @@ class NodeController:
     workers = 2
 
     def __init__(
-        self, context: Context, sessions: Sessions, pods: "PodController", rng: Random
+        self,
+        context: Context,
+        sessions: Sessions,
+        pods: "PodController",
+        rng: Random,
+        served_at: tuple[str, int] | None = None,
     ) -> None:
+        """`served_at`: address and port of the nodes' server, if there is one."""
         self._context = context
+        self._doors = doors(*served_at) if served_at else {}
         self._client = context.client
         self._sessions = sessions
         self._pods = pods
@@ -141,7 +157,7 @@ class NodeController:
             log.error("a node of that name is somebody else's", node=name, cluster=key.name)
             return Requeue(60.0)
         now = clocks.rfc3339(self._context.clock.now())
-        wanted = {"status": node_status(cluster, session, node, now)}
+        wanted = {"status": {**node_status(cluster, session, node, now), **self._doors}}
         await self._client.patch(Node, name, "", wanted, type="strategic", subresource="status")
         if session is not None and session.connection.failure is None:
             await self._renew(name)
@@ -167,6 +183,15 @@ class NodeController:
                 await self._client.delete(Node, name, uid=node.metadata.uid)
         except status.NotFound:
             pass
+
+
+class Bound(NamedTuple):
+    """A pod of a virtual node, and the job that runs it once there is one."""
+
+    pod: Pod
+    node: str
+    cluster: str
+    job: SlurmJob | None
 
 
 class PodController:
@@ -211,6 +236,8 @@ class PodController:
         async with asyncio.TaskGroup() as group:
             while True:
                 node = await self._asked.get()
+                if node not in self._followed:
+                    continue  # not any more
                 selector = f"spec.nodeName={node}"
                 clock = self._context.clock
                 pods = Informer(self._client, Pod, field_selector=selector, clock=clock)
@@ -218,22 +245,30 @@ class PodController:
                 self._pods[node] = pods
                 self._tasks[node] = group.create_task(pods.run())
 
-    def _find(self, key: Key) -> tuple[Pod, str] | None:
+    @property
+    def is_ready(self) -> bool:
+        """Are the pods of all nodes known?"""
+        known = [pods for pods in self._pods.values() if pods.has_synced]
+        virtual = [c for c in self._clusters.items() if c.spec.virtual_node is not None]
+        return len(known) >= len(virtual)
+
+    def bound(self, key: Key) -> Bound | None:
+        """A pod of ours."""
         for node, pods in self._pods.items():
             pod = pods.get(key)
             if pod is not None:
-                return pod, self._followed[node]
+                job = self._jobs.get(key)
+                if job and job.metadata.labels.get(podjobs.POD_LABEL) != pod.metadata.uid:
+                    job = None  # of another pod that had this name
+                return Bound(pod, node, self._followed[node], job)
         return None
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Bring one pod's job, or its job's pod, to what it should be."""
-        found = self._find(key)
+        found = self.bound(key)
         if found is None:
             return None
-        pod, name = found
-        job = self._jobs.get(key)
-        if job is not None and job.metadata.labels.get(podjobs.POD_LABEL) != pod.metadata.uid:
-            job = None
+        pod, _, name, job = found
         if pod.metadata.deletion_timestamp:
             return await self._delete(pod, job)
         if pod.is_terminal:

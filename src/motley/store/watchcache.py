@@ -130,13 +130,17 @@ class WatchCache(Generic[A]):
     def stop(self) -> None:
         """End every watch: what this cache shows is no longer served."""
         self._stopped = True
+        self._listed.set()
         for cursor in self._cursors:
             cursor.wake()
 
     async def ready(self) -> None:
-        """Wait until the cache shows all that the store had when it was first asked."""
+        """Wait until the cache shows all that the store had when it was first asked.
+
+        One that is stopped keeps nobody waiting, and shows nothing that may be relied on.
+        """
         await self._listed.wait()
-        while not self.is_ready:
+        while not self.is_ready and not self._stopped:
             await self._some_progress()
 
     @property

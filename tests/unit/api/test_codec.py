@@ -72,11 +72,17 @@ def test_many_brackets_are_no_depth():
     assert len(codec.decode(b"[" + b",".join([b"{}"] * 1000) + b"]")) == 1000
 
 
-def test_keys_given_twice_are_found_by_path():
+def test_keys_given_twice_are_found_by_path_in_the_order_of_the_document():
     data = b'{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}],"a":3}'
 
     assert codec.decode(data)["a"] == 3
-    assert codec.duplicate_fields(data) == ["a", "c[0].d"]
+    assert codec.duplicate_fields(data) == ["a.b", "c[0].d", "a"]
+
+
+def test_nobody_looks_into_a_field_nobody_knows():
+    data = b'{"x":{"b":1,"b":2},"c":1,"x":3,"c":2}'
+
+    assert codec.questionable_fields(data, ["x"]) == [("unknown", "x"), ("duplicate", "c")]
 
 
 def test_a_view_decodes_and_refuses_what_does_not_fit():

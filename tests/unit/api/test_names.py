@@ -85,3 +85,21 @@ def test_uids_are_random_uuids_of_version_4():
     assert first.version == 4
     assert first.variant == uuid.RFC_4122
     assert str(first) != names.new_uid(random.Random(2))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("10.0.0.1", ""),
+        ("fe80::42:1dff:fe84:f9e2", ""),
+        ("2001:DB8::1", 'must be in canonical form ("2001:db8::1")'),
+        ("2001:db8:0::1", 'must be in canonical form ("2001:db8::1")'),
+        ("010.0.0.1", "must not have leading 0s"),
+        ("::ffff:1.2.3.4", "must not be an IPv4-mapped IPv6 address"),
+        ("fe80::1%eth0", names.BAD_IP),
+        ("300.0.0.1", names.BAD_IP),
+        ("web", names.BAD_IP),
+    ],
+)
+def test_an_address_has_one_form(text, problem):
+    assert names.check_address(text) == ([problem] if problem else [])

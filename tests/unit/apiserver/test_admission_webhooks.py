@@ -13,6 +13,7 @@ from aiohttp import web
 from motley.apiserver import tls
 from motley.apiserver.request import parse
 from motley.apiserver.subresources import connect
+from motley.lib.clock import SYSTEM
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/demo/configmaps"
@@ -193,6 +194,65 @@ async def test_a_pod_changed_by_a_webhook_is_completed_once_more(api, hook, a_po
     assert sidecar["imagePullPolicy"] == "Always"  # defaulted
     assert sidecar["volumeMounts"]  # and given the account's token
     assert len(reply.json["spec"]["volumes"]) == 1
+
+
+async def custom(api):
+    """A kind of which only `data.known` and `data.size` are known, served."""
+    fields = {"known": {"type": "string"}, "size": {"type": "integer", "default": 3}}
+    data = {"type": "object", "properties": fields}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"data": data}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": "x.io", "scope": "Cluster", "names": names, "versions": [version]}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await api.create(crds, {"metadata": {"name": "things.x.io"}, "spec": spec})
+    deadline = SYSTEM.monotonic() + 5
+    while (await api.get("/apis/x.io/v1/things")).code != 200:
+        assert SYSTEM.monotonic() < deadline
+        await SYSTEM.sleep(0.01)
+
+
+async def test_what_webhooks_add_to_a_custom_object_is_pruned_and_defaulted_at_the_end(api, hook):
+    def decide(request):
+        data = request["object"].get("data") or {}
+        if "known" not in data:
+            return patch({"op": "add", "path": "/data", "value": {"known": "a", "unknown": "b"}})
+        if "unknown" in data:  # the second still sees what the first added
+            return patch({"op": "add", "path": "/data/known", "value": "seen"})
+        return {"allowed": True}
+
+    await custom(api)
+    hook.decide = decide
+    rule = {**RULE, "apiGroups": ["x.io"], "resources": ["things"]}
+    both = {"rules": [rule], "reinvocationPolicy": "IfNeeded"}
+    one = {"name": "a.example.com", "clientConfig": hook.client("/a"), **both}
+    two = {"name": "b.example.com", "clientConfig": hook.client("/b"), **both}
+    await configure(api, "mutating", one, two)
+
+    made = await api.create(
+        "/apis/x.io/v1/things",
+        {"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}},
+    )
+
+    assert made.json["data"] == {"known": "seen", "size": 3}
+    assert len(hook.asked) == 3  # the second has seen all there is to see
+
+
+async def test_what_a_webhook_makes_of_an_object_must_fit_its_type(api, hook):
+    hook.decide = lambda request: patch(
+        {"op": "add", "path": "/dada", "value": 1},
+        {"op": "add", "path": "/immutable", "value": True},
+    )
+    await configure(api, "mutating", {"name": "w.example.com", "clientConfig": hook.client()})
+
+    made = await configmap(api)
+    hook.decide = lambda request: patch({"op": "add", "path": "/data", "value": [1]})
+    refused = await configmap(api, "b")
+
+    assert (made.code, made.json["immutable"]) == (201, True)
+    assert "dada" not in made.json
+    assert refused.code == 500
+    assert "cannot unmarshal array into Go struct field ConfigMap.data" in refused.message
 
 
 async def test_who_matches_is_decided_by_rules_selectors_and_conditions(api, hook):

@@ -47,7 +47,8 @@ async def test_applying_creates_then_changes_then_does_nothing(api):
     assert [created.code, same.code, changed.code] == [201, 200, 200]
     assert same.json == created.json
     assert changed.json["data"] == {"x": "2"}
-    assert changed.json["metadata"]["resourceVersion"] > same.json["metadata"]["resourceVersion"]
+    first, second = (int(r.json["metadata"]["resourceVersion"]) for r in (same, changed))
+    assert second > first
 
 
 async def test_conflicts_are_409_and_can_be_forced(api):

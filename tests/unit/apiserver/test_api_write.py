@@ -73,6 +73,33 @@ async def test_unknown_fields_are_warned_about_refused_or_ignored_as_asked(api):
     assert "dada" not in ignored.json
 
 
+async def test_unknown_and_repeated_fields_are_named_in_the_order_of_the_document(api):
+    body = b"""{"metadata": {"name": "a"}, "spec": {"unknownField": {"x": 1, "x": 2}, "replicas": 2,
+        "replicas": 3, "template": {"speck": 1, "metadata": {"name": "a", "name": "b"}}}}"""
+    written = b"spec:\n  odd: 1\n  replicas: 2\n  replicas: 3\n"
+    operations = b'[{"op": "add", "x": 1, "path": "/data", "path": "/data", "value": {}}]'
+    await api.create(MAPS, {"metadata": {"name": "a"}})
+
+    json = await api.create(f"{DEPLOYMENTS}?fieldValidation=Strict", body)
+    yaml = await api.create(
+        f"{DEPLOYMENTS}?fieldValidation=Strict", written, content_type="application/yaml"
+    )
+    patch = await api.patch(f"{MAPS}/a", operations, kind="json")
+
+    assert json.message.partition("strict decoding error: ")[2] == (
+        'unknown field "spec.unknownField", duplicate field "spec.replicas", '
+        'unknown field "spec.template.speck", duplicate field "spec.template.metadata.name"'
+    )
+    assert yaml.message.partition("strict decoding error: ")[2] == (
+        'yaml: unmarshal errors:\n  line 4: key "replicas" already set in map, '
+        'unknown field "spec.odd"'
+    )
+    assert patch.warnings == [
+        '299 - "json patch unknown field \\"[0].x\\""',
+        '299 - "json patch duplicate field \\"[0].path\\""',
+    ]
+
+
 async def test_a_namespace_must_exist_and_must_not_be_ending(api):
     missing = await api.create("/api/v1/namespaces/nope/configmaps", {"metadata": {"name": "a"}})
     await api.delete("/api/v1/namespaces/demo")
@@ -293,3 +320,25 @@ async def test_a_patch_whose_outcome_fits_no_schema_is_invalid(api):
     assert (wrong.code, strict.code) == (422, 422)
     assert wrong.json["details"]["causes"][0]["field"] == "patch"
     assert 'strict decoding error: unknown field "spek"' in strict.message
+
+
+async def test_an_address_is_its_objects_name(api):
+    addresses = "/apis/networking.k8s.io/v1/ipaddresses"
+    spec = {"parentRef": {"resource": "services", "name": "s", "namespace": "demo"}}
+
+    made = await api.create(addresses, {"metadata": {"name": "fe80::42"}, "spec": spec})
+    refused = await api.create(addresses, {"metadata": {"name": "fe80:0::42"}, "spec": spec})
+
+    assert made.code == 201
+    assert (await api.get(f"{addresses}/fe80::42")).json == made.json
+    assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "metadata.name")
+
+
+async def test_an_empty_text_counts_as_not_given_where_the_type_has_no_pointer(api):
+    port = {"name": "", "port": 80, "protocol": ""}
+    subset = {"addresses": [{"ip": "10.0.0.9"}], "ports": [port]}
+    endpoints = "/api/v1/namespaces/demo/endpoints"
+
+    made = await api.create(endpoints, {"metadata": {"name": "e"}, "subsets": [subset]})
+
+    assert made.json["subsets"][0]["ports"] == [{"port": 80, "protocol": "TCP"}]

@@ -147,3 +147,25 @@ async def test_reviews_are_asked_not_kept(api):
 
     assert (await api.get(url)).code == 405
     assert (await api.create(url, {"kind": "Pod", "apiVersion": "v1"})).code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {"spec": {"resourceAttributes": LIST_PODS}}),
+        (f"{AUTHORIZATION}/selfsubjectrulesreviews", {"spec": {"namespace": "demo"}}),
+        (f"{AUTHENTICATION}/selfsubjectreviews", {}),
+        (f"{AUTHENTICATION}/tokenreviews", {"spec": {"token": "x"}}),
+    ],
+)
+async def test_a_review_has_no_rows_and_columns(api, path, body):
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+
+    refused = await api.create(path, body, accept=table)
+    plain = await api.create(path, body, accept=f"{table},application/json")
+    metadata = await api.create(path, body, accept=partial)
+
+    assert (refused.code, refused.json["reason"]) == (406, "NotAcceptable")
+    assert plain.json["kind"] not in ("Table", "Status")
+    assert metadata.json["kind"] == "PartialObjectMetadata"

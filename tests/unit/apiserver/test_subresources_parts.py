@@ -2,6 +2,7 @@
 
 import base64
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -152,7 +153,10 @@ def certificate_request():
     return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
 
 
-async def test_an_approval_is_dated_and_stays(api):
+YES = {"type": "Approved", "status": "True", "reason": "R", "message": "m"}
+
+
+async def a_request(api):
     body = {
         "metadata": {"name": "r"},
         "spec": {
@@ -162,9 +166,12 @@ async def test_an_approval_is_dated_and_stays(api):
         },
     }
     assert (await api.create(REQUESTS, body)).code == 201
-    yes = {"type": "Approved", "status": "True", "reason": "R", "message": "m"}
 
-    approved = await api.patch(f"{REQUESTS}/r/approval", {"status": {"conditions": [yes]}})
+
+async def test_an_approval_is_dated_and_stays(api):
+    await a_request(api)
+
+    approved = await api.patch(f"{REQUESTS}/r/approval", {"status": {"conditions": [YES]}})
     denied = await api.patch(
         f"{REQUESTS}/r/approval",
         {"status": {"conditions": [{"type": "Denied", "status": "True", "reason": "R"}]}},
@@ -174,6 +181,150 @@ async def test_an_approval_is_dated_and_stays(api):
     assert condition["lastUpdateTime"] == condition["lastTransitionTime"]
     assert denied.code == 422
     assert 'updates may not remove a condition of type "Approved"' in denied.message
+
+
+async def test_who_approves_may_label_but_change_nothing_else(api):
+    await a_request(api)
+    body = {
+        "metadata": {"annotations": {"by": "me"}, "labels": {"a": "b"}, "generation": 9},
+        "spec": {"signerName": "example.com/other"},
+        "status": {"conditions": [YES], "certificate": "eA=="},
+    }
+
+    done = (await api.patch(f"{REQUESTS}/r/approval", body)).json
+
+    assert done["metadata"]["annotations"] == {"by": "me"}
+    assert done["metadata"]["labels"] == {"a": "b"}
+    assert "generation" not in done["metadata"]
+    assert done["spec"]["signerName"] == "example.com/s"
+    assert "certificate" not in done["status"]
+
+
+async def test_who_signs_may_not_therefore_approve(api):
+    await a_request(api)
+    url = f"{REQUESTS}/r/status"
+    failed = {"type": "Failed", "status": "True", "reason": "R"}
+
+    approved = await api.patch(url, {"status": {"conditions": [YES]}})
+    await api.patch(f"{REQUESTS}/r/approval", {"status": {"conditions": [YES]}})
+    taken_back = await api.patch(url, {"status": {"conditions": [failed]}})
+    changed = {**YES, "message": "other"}
+    done = await api.patch(
+        url, {"metadata": {"labels": {"a": "b"}}, "status": {"conditions": [changed, failed]}}
+    )
+
+    assert 'updates may not add a condition of type "Approved"' in approved.message
+    assert 'updates may not remove a condition of type "Approved"' in taken_back.message
+    assert done.json["metadata"]["labels"] == {"a": "b"}
+    first, second = done.json["status"]["conditions"]
+    assert first["message"] == "m"  # a decision is kept as it was made
+    assert second["lastUpdateTime"]
+
+
+async def test_a_certificate_that_was_issued_is_not_replaced(api):
+    await a_request(api)
+    url = f"{REQUESTS}/r/status"
+
+    def pem(text):
+        block = f"-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"
+        return {"status": {"certificate": base64.b64encode(block.encode()).decode()}}
+
+    issued, again = await api.patch(url, pem("AAAA")), await api.patch(url, pem("BBBB"))
+
+    assert issued.code == 200
+    assert "updates may not modify existing certificate content" in again.message
+
+
+METADATA = {
+    "labels": {"a": "b"},
+    "annotations": {"c": "d"},
+    "finalizers": ["example.com/f"],
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u"}],
+}
+# With a write of the status nothing of the metadata changes, or everything but some of it.
+KEPT_WITH_STATUS = {
+    ("api/v1", "nodes", ""): set(),
+    ("api/v1", "persistentvolumes", ""): set(),
+    ("api/v1", "pods", "demo"): {"ownerReferences"},
+    ("api/v1", "services", "demo"): set(),
+    ("apis/apps/v1", "deployments", "demo"): {"labels"},
+    ("apis/apps/v1", "replicasets", "demo"): set(),
+    ("apis/flowcontrol.apiserver.k8s.io/v1", "flowschemas", ""): set(METADATA),
+    ("apis/networking.k8s.io/v1", "servicecidrs", ""): set(METADATA),
+    ("apis/storage.k8s.io/v1", "volumeattachments", ""): set(METADATA),
+}
+
+
+@pytest.mark.parametrize(("where", "kept"), KEPT_WITH_STATUS.items())
+async def test_metadata_changes_with_a_status_only_where_kubernetes_lets_it(
+    api, a_pod, where, kept
+):
+    prefix, plural, namespace = where
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": a_pod()["spec"]}
+    workload = {"selector": {"matchLabels": labels}, "template": template}
+    level = {"name": "catch-all"}
+    specs = {
+        "pods": a_pod()["spec"],
+        "deployments": workload,
+        "replicasets": workload,
+        "services": {"ports": [{"port": 80}]},
+        "servicecidrs": {"cidrs": ["10.77.0.0/24"]},
+        "flowschemas": {"priorityLevelConfiguration": level},
+        "persistentvolumes": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/x"},
+        },
+        "volumeattachments": {
+            "attacher": "d",
+            "nodeName": "n",
+            "source": {"persistentVolumeName": "v"},
+        },
+    }
+    url = f"/{prefix}/namespaces/{namespace}/{plural}" if namespace else f"/{prefix}/{plural}"
+    made = await api.create(url, {"metadata": {"name": "x"}, "spec": specs.get(plural, {})})
+    assert made.code == 201, made.json
+
+    done = await api.patch(f"{url}/x/status", {"metadata": METADATA})
+
+    assert done.code == 200, done.json
+    assert {name for name in METADATA if name not in done.json["metadata"]} == kept
+
+
+async def test_a_volume_says_since_when_it_is_in_its_phase(api):
+    url = "/api/v1/persistentvolumes"
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    body = {"metadata": {"name": "v"}, "spec": {**spec, "hostPath": {"path": "/x"}}}
+    name = {"metadata": {"name": "v"}}
+    long_ago = {"phase": "Pending", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z"}
+    await api.create(url, body)
+    await api.put(f"{url}/v/status", {**name, "status": long_ago})
+
+    same = await api.put(f"{url}/v/status", {**name, "status": {"phase": "Pending"}})
+    other = await api.patch(f"{url}/v/status", {"status": {"phase": "Available"}})
+
+    assert same.json["status"]["lastPhaseTransitionTime"] == "2020-01-01T00:00:00Z"
+    assert other.json["status"]["lastPhaseTransitionTime"] > "2020-01-01T00:00:00Z"
+
+
+async def test_a_status_that_forgets_the_class_of_a_pod_keeps_it(api, a_pod):
+    await api.create(PODS, a_pod())
+
+    done = await api.put(
+        f"{PODS}/p/status", {"metadata": {"name": "p"}, "status": {"phase": "Running"}}
+    )
+
+    assert done.json["status"] == {"phase": "Running", "qosClass": "BestEffort"}
+
+
+async def test_a_namespace_keeps_its_name_as_a_label_also_through_its_status(api):
+    url = "/api/v1/namespaces/demo"
+    name = {"kubernetes.io/metadata.name": "x"}
+
+    done = await api.patch(f"{url}/status", {"metadata": {"labels": {**name, "a": "b"}}})
+
+    assert done.json["metadata"]["labels"] == {"kubernetes.io/metadata.name": "demo", "a": "b"}
 
 
 async def test_a_pod_is_bound_by_the_old_path_too(api, a_pod):

@@ -1,6 +1,7 @@
 """HTTP passed on to pods, services and nodes."""
 
 import asyncio
+import gzip
 import ssl
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,8 @@ PODS = "/api/v1/namespaces/demo/pods"
 SERVICES = "/api/v1/namespaces/demo/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices"
 
+PAGE = '<html><a href="/other?a=1&amp;b=2">x</a> <img src=logo.png></html>'
+
 
 @asynccontextmanager
 async def backend(context=None):
@@ -25,6 +28,13 @@ async def backend(context=None):
     async def answer(request):
         if request.path == "/moved":
             raise web.HTTPFound("/elsewhere")
+        if request.path == "/page":
+            page = web.Response(text=PAGE, content_type="text/html")
+            page.headers["access-control-allow-origin"] = "*"
+            if "gzip" in request.query:
+                page.body = gzip.compress(PAGE.encode())
+                page.headers["content-encoding"] = "gzip"
+            return page
         body = {
             "method": request.method,
             "path": request.raw_path,
@@ -94,8 +104,24 @@ async def test_redirects_are_for_the_client(api, a_pod):
         moved = await call(api, "GET", f"{PODS}/p:{port}/proxy/moved")
         bare = await call(api, "GET", f"{PODS}/p:{port}/proxy?x=1")
 
-    assert (moved.code, moved.headers["location"]) == (302, "/elsewhere")
-    assert (bare.code, bare.headers["location"]) == (301, f"{PODS}/p%3A{port}/proxy/?x=1")
+    assert (moved.code, moved.headers["location"]) == (302, f"{PODS}/p:{port}/proxy/elsewhere")
+    assert (bare.code, bare.headers["location"]) == (301, f"{PODS}/p:{port}/proxy/?x=1")
+
+
+@pytest.mark.usefixtures("loopback_is_allowed")
+async def test_the_links_of_a_page_lead_through_the_proxy_again(api, a_pod):
+    await a_pod_at(api, a_pod)
+    async with backend() as port:
+        plain = await api.get(f"{PODS}/p:{port}/proxy/page", accept="text/html")
+        packed = await api.get(f"{PODS}/http:p:{port}/proxy/page?gzip=1")
+
+    def page(name):
+        return PAGE.replace("/other", f"{PODS}/{name}:{port}/proxy/other")
+
+    assert (plain.code, plain.body.decode()) == (200, page("p"))
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body).decode() == page("http:p")
+    assert "access-control-allow-origin" not in plain.headers
 
 
 @pytest.mark.usefixtures("loopback_is_allowed")

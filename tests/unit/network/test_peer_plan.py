@@ -4,6 +4,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
 
+from motley.api.views.core import Node
 from motley.network import peers
 from motley.network.peers import Facts, Mode, Remote, Route, Underlay
 
@@ -75,6 +76,17 @@ def test_of_two_nodes_with_one_range_the_first_by_name_has_it():
 @pytest.mark.parametrize("missing", ["subnet", "address"])
 def test_a_node_that_is_about_to_come_is_no_fault(missing):
     found = plan(OWN, NEAR._replace(**{missing: ""}))
+    assert (found.routes, found.skipped) == (frozenset(), ())
+
+
+def test_a_node_without_a_machine_has_no_pods_to_reach():
+    """It has the address of whoever answers for it, which may be our own."""
+    node = {
+        "metadata": {"name": "slurm-a", "labels": {"type": "virtual-kubelet"}},
+        "spec": {"podCIDR": "10.244.9.0/24"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+    }
+    found = plan(OWN, peers.facts(Node.of(node)))
     assert (found.routes, found.skipped) == (frozenset(), ())
 
 

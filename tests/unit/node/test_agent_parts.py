@@ -12,7 +12,7 @@ from motley.api.views.base import Key
 from motley.api.views.core import ConfigMap, Node, Secret
 from motley.api.views.pod import Pod
 from motley.lib.clock import SYSTEM
-from motley.node import objects, registration, server, statuswriter
+from motley.node import access, objects, registration, statuswriter
 from motley.node.context import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -73,8 +73,8 @@ def test_every_reference_of_a_pod_is_found():
     ],
 )
 def test_only_known_certificates_are_let_in(subject, expected):
-    assert server.is_allowed({"subject": tuple((pair,) for pair in subject)}) is expected
-    assert not server.is_allowed(None)
+    assert access.is_allowed({"subject": tuple((pair,) for pair in subject)}) is expected
+    assert not access.is_allowed(None)
 
 
 def test_what_is_added_to_the_capacity_of_a_node_can_be_had():

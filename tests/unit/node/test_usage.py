@@ -3,7 +3,7 @@
 import pytest
 
 from motley.api.views.pod import Pod
-from motley.node import cadvisor, server, summary, usage
+from motley.node import access, cadvisor, summary, usage
 from motley.node.cgroups import Hierarchies
 from motley.node.diskusage import PodDisk, Used
 from motley.node.summary import ContainerSample, Disk, NodeSample, PodSample
@@ -123,5 +123,5 @@ def test_every_series_names_its_node():
     ],
 )
 def test_a_request_is_named_as_the_kubelet_names_it(method, path, verb, part):
-    found = server.attributes("n1", method, path)
+    found = access.attributes("n1", method, path)
     assert (found["verb"], found["subresource"], found["name"]) == (verb, part, "n1")

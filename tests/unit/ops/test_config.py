@@ -64,7 +64,7 @@ def test_every_cluster_has_its_own_cgroup(tmp_path):
 
 
 def test_ports_are_those_of_kubernetes_unless_moved():
-    gateway, others = {10280, 10281, 10282}, {10285, 10286, 10287}
+    gateway, others = {10280, 10281, 10282}, {10285, 10286, 10287, 10288}
     assert (
         set(configs.Config().ports) == {6443, 10248, 10250, 10256, 10257, 10259} | gateway | others
     )
@@ -72,6 +72,21 @@ def test_ports_are_those_of_kubernetes_unless_moved():
     slim = configs.Config(functions=False, slurm=False)
     assert not set(slim.ports) & others
     assert min(configs.Config(port_base=20000, api_port=30000).ports) == 20008
+
+
+def test_the_slurm_bridge_serves_where_nodes_say_with_the_nodes_certificate(tmp_path):
+    config = configs.resolve(tmp_path, {"node_ip": "10.1.2.3"})
+    credentials = Credentials(directory=tmp_path, ca=tmp_path / "ca.crt")
+    (bridge,) = [s for s in components.specs(config, credentials) if s.name == "slurm"]
+
+    assert {
+        "--node-ip=10.1.2.3",
+        "--port=10288",
+        f"--tls-cert={credentials.node_cert}",
+        f"--tls-key={credentials.node_key}",
+        f"--client-ca={credentials.ca}",
+    } <= set(bridge.command)
+    assert config.ports[10288] == "slurm"
 
 
 def test_compatibility_is_a_matter_of_the_api_server_and_the_scheduler(tmp_path):

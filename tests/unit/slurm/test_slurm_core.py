@@ -152,6 +152,33 @@ def test_how_many_tasks_an_array_has(array, count):
     assert jobs.task_count(array) == count
 
 
+@pytest.mark.parametrize("source", ["accounts", "note"])
+async def test_a_task_that_the_controller_has_just_forgotten_has_its_exit_code(monkeypatch, source):
+    """It was in the queue a moment ago, which shows no codes; others know it."""
+    queue = [Row("7", "1", state="COMPLETED"), Row("7", "2", state="FAILED")]
+    known = {
+        "queue": queue,
+        "details": queue[:1],
+        "accounts": queue[:1],
+        source: [Row("7", "2", state="FAILED", exit_code=3)],
+    }
+
+    async def told(name):
+        return known.get(name, [])
+
+    slurm = cluster.Slurm(None)
+    for name in ("queue", "details", "accounts", "note"):
+        monkeypatch.setattr(slurm, name, lambda *_, name=name: told(name))
+
+    rows, is_sure = await slurm.look({"7": "/work"})
+
+    assert {row.task: row.exit_code for row in rows["7"]} == {"1": 0, "2": 3}
+    assert is_sure
+    known[source] = []
+    rows, _ = await slurm.look({"7": "/work"})
+    assert jobs.judge(rows["7"]).phase == "Failed"
+
+
 def test_tasks_that_have_left_the_queue_are_not_forgotten():
     queue = [Row("7", "2", state="RUNNING"), Row("7", "3", state="PENDING")]
     accounts = [

@@ -57,6 +57,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
     ("autoscaling", "HorizontalPodAutoscaler"): workload.autoscaler,
     ("batch", "CronJob"): workload.cron_job,
     ("batch", "Job"): workload.job,
+    ("certificates.k8s.io", "PodCertificateRequest"): cluster.pod_certificate_request,
     ("coordination.k8s.io", "Lease"): cluster.framed,
     ("discovery.k8s.io", "EndpointSlice"): service.endpoint_slice,
     (_FLOW, "FlowSchema"): control.flow_schema,

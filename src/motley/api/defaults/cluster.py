@@ -44,6 +44,11 @@ def node(obj: Document) -> None:
         info.setdefault(name, "")
 
 
+def pod_certificate_request(obj: Document) -> None:
+    """A certificate of a pod is good for a day, unless more or less is asked for."""
+    obj.setdefault("spec", {}).setdefault("maxExpirationSeconds", 24 * 3600)
+
+
 def secret(obj: Document) -> None:
     """A Secret: `stringData` is a convenience for writers and is never stored."""
     obj.setdefault("type", "Opaque")

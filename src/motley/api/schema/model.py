@@ -188,11 +188,11 @@ def _compiled(name: str) -> Schema:
         return compiled
     compiled = Schema("object", f"{version}.{short}", short)
     _memo[name] = compiled  # before its fields: types may contain themselves
-    _fill(compiled, definitions()[name])
+    _fill(compiled, definitions()[name], group=name.split(".")[-3])
     return compiled
 
 
-def _fill(schema: Schema, definition: Mapping[str, Any]) -> None:
+def _fill(schema: Schema, definition: Mapping[str, Any], group: str = "") -> None:
     properties = definition.get("properties")
     schema.keeps_unknown = bool(definition.get("x-kubernetes-preserve-unknown-fields"))
     if not properties:
@@ -207,7 +207,7 @@ def _fill(schema: Schema, definition: Mapping[str, Any]) -> None:
         schema.fields[name] = Field(
             schema=compiled,
             is_required=is_required,
-            drops_zero=not is_required and zero.is_dropped(schema.name, name, compiled.type),
+            drops_zero=not is_required and zero.is_dropped(schema.name, name, compiled.type, group),
             merge_key=inner.get("x-kubernetes-patch-merge-key", ""),
             strategies=frozenset(strategy.split(",")) if strategy else frozenset(),
             list_type=inner.get("x-kubernetes-list-type", ""),

@@ -19,8 +19,8 @@ _DROPPED = _words(
     insecureSkipTLSVerify nullable paused preserveUnknownFields priority
     publishNotReadyAddresses readOnly sslEnabled stdin stdinOnce tty uniqueItems unschedulable
     x-kubernetes-embedded-resource x-kubernetes-int-or-string active availableReplicas count
-    currentReplicas failed failureThreshold fullyLabeledReplicas generation healthCheckNodePort
-    hostPort initialDelaySeconds minReadySeconds nodePort number numberAvailable
+    currentReplicas deprecatedCount failed failureThreshold fullyLabeledReplicas generation
+    healthCheckNodePort hostPort initialDelaySeconds minReadySeconds nodePort number numberAvailable
     numberUnavailable observedGeneration partition periodSeconds readyReplicas replicas signal
     sizeBytes succeeded successThreshold timeoutSeconds unavailableReplicas
     updatedNumberScheduled updatedReplicas
@@ -70,9 +70,9 @@ _KEPT_TEXT = _words(
     PodFailurePolicyOnExitCodesRequirement.containerName IngressPortStatus.error
     PortStatus.error AzureDiskVolumeSource.fsType CSIVolumeSource.fsType
     LocalVolumeSource.fsType Endpoint.hostname AzureDiskVolumeSource.kind ResourceHealth.message
-    ClusterTrustBundleProjection.name EndpointPort.name
+    ClusterTrustBundleProjection.name discovery.EndpointPort.name
     IngressClassParametersReference.namespace TypedObjectReference.namespace Endpoint.nodeName
-    EndpointAddress.nodeName EndpointPort.protocol HTTPGetAction.protocol
+    EndpointAddress.nodeName discovery.EndpointPort.protocol HTTPGetAction.protocol
     NetworkPolicyPort.protocol Container.restartPolicy ClusterTrustBundleProjection.signerName
     PersistentVolumeClaimSpec.storageClassName HostPathVolumeSource.type
     PodDNSConfigOption.value
@@ -80,11 +80,14 @@ _KEPT_TEXT = _words(
 )
 
 
-def is_dropped(type_name: str, field: str, schema_type: str) -> bool:
-    """Does a zero value of this optional field mean that it is not set?"""
+def is_dropped(type_name: str, field: str, schema_type: str, group: str = "") -> bool:
+    """Does a zero value of this optional field mean that it is not set?
+
+    The group tells types of one name apart.
+    """
     qualified = f"{type_name}.{field}"
     if schema_type == "string":
-        return field not in _KEPT_TEXT and qualified not in _KEPT_TEXT
+        return _KEPT_TEXT.isdisjoint((field, qualified, f"{group}.{qualified}"))
     if schema_type in ("boolean", "integer", "number"):
         return field in _DROPPED and qualified not in _KEPT
     return schema_type in ("list", "map", "bytes")

@@ -135,9 +135,9 @@ class Definition:
 
 
 def _text(found: list[Any]) -> str:
-    if not found:
+    value = found[0] if found else None
+    if value is None:
         return ""
-    value = found[0]
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -25,6 +25,7 @@ from motley.api.validation import (
     meta,
     network,
     pod,
+    podcertificate,
     policy,
     quota,
     rbac,
@@ -33,6 +34,7 @@ from motley.api.validation import (
     service,
     state,
     storage,
+    trustbundle,
     webhook,
     workload,
 )
@@ -98,7 +100,8 @@ _CREATE: dict[tuple[str, str], Check] = {
     ("batch", "CronJob"): batch.cron_job_create,
     ("batch", "Job"): batch.job,
     (_CERTIFICATES, "CertificateSigningRequest"): certificate.signing_request,
-    (_CERTIFICATES, "ClusterTrustBundle"): certificate.trust_bundle,
+    (_CERTIFICATES, "ClusterTrustBundle"): trustbundle.create,
+    (_CERTIFICATES, "PodCertificateRequest"): podcertificate.create,
     ("coordination.k8s.io", "Lease"): data.lease,
     ("discovery.k8s.io", "EndpointSlice"): service.endpoint_slice,
     (_FLOW, "FlowSchema"): control.flow_schema,
@@ -145,7 +148,8 @@ _UPDATE: dict[tuple[str, str], UpdateCheck] = {
     ("apps", "StatefulSet"): workload.stateful_set_update,
     ("batch", "CronJob"): _as_new(batch.cron_job),
     ("batch", "Job"): batch.job_update,
-    (_CERTIFICATES, "ClusterTrustBundle"): certificate.trust_bundle_update,
+    (_CERTIFICATES, "ClusterTrustBundle"): trustbundle.update,
+    (_CERTIFICATES, "PodCertificateRequest"): podcertificate.update,
     ("discovery.k8s.io", "EndpointSlice"): service.endpoint_slice_update,
     (_NET, "IPAddress"): network.ip_address_update,
     (_NET, "Ingress"): _as_new(network.ingress),
@@ -175,6 +179,7 @@ _PARTS: dict[tuple[str, str], UpdateCheck] = {
     ("Pod", "ephemeralcontainers"): ephemeral.update,
     ("Pod", "resize"): resize.update,
     ("Pod", "status"): state.pod,
+    ("PodCertificateRequest", "status"): podcertificate.status,
     ("ReplicaSet", "status"): state.workload,
 }
 

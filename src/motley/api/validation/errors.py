@@ -8,14 +8,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from motley.api import codec
+from motley.api import codec, names
 from motley.api.status import FieldError
 
 Errors = Iterator[FieldError]
 Document = dict[str, Any]
 
 IMMUTABLE = "field is immutable"
-BAD_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+BAD_IP = names.BAD_IP
 BAD_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 LOOPBACK = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
 NOT_NEGATIVE = "must be greater than or equal to 0"

@@ -21,16 +21,21 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 # Names that become part of host names.
 _LABEL_NAMES = (("", "Namespace"), ("", "Service"), ("apps", "StatefulSet"))
 _RBAC = "rbac.authorization.k8s.io"
+# Their names speak of the signer, which only the rules of the kind know.
+_NAMED_BY_SIGNER = ("certificates.k8s.io", "ClusterTrustBundle")
+_NAMED_BY_ADDRESS = ("networking.k8s.io", "IPAddress")
 # Kubernetes lets finalizers of custom resources, and of what defines them, have any name.
 _EXTENSIONS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 
 
 def name_check(kind: scheme.Kind) -> Callable[[str], list[str]]:
     """The rule for names of this kind."""
-    if kind.group == _RBAC:
+    if kind.group == _RBAC or (kind.group, kind.kind) == _NAMED_BY_SIGNER:
         return names.check_path_segment
     if (kind.group, kind.kind) in _LABEL_NAMES:
         return names.check_dns_label
+    if (kind.group, kind.kind) == _NAMED_BY_ADDRESS:
+        return names.check_address
     return names.check_dns_subdomain
 
 
@@ -100,10 +105,14 @@ def labels(field: str, given: Mapping[str, str] | None) -> Errors:
 
 def annotations(field: str, given: Mapping[str, str] | None) -> Errors:
     """Annotations: keys are qualified names in any case, values are free but not boundless."""
-    size = 0
-    for key, value in (given or {}).items():
+    for key in given or {}:
         yield from named(field, key, names.check_qualified_name(key.lower()))
-        size += len(key.encode()) + len(value.encode())
+    yield from size_of_annotations(field, given)
+
+
+def size_of_annotations(field: str, given: Mapping[str, str] | None) -> Errors:
+    """All keys and values together."""
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in (given or {}).items())
     if size > _ANNOTATIONS_MAX:
         yield too_long(field, _ANNOTATIONS_MAX)
 

@@ -243,11 +243,7 @@ def _ip_block(field: str, block: Document) -> Errors:
 
 
 def ip_address(obj: Document) -> Errors:
-    """An IPAddress: its name is the address, and something refers to it."""
-    name = (obj.get("metadata") or {}).get("name", "")
-    parsed = parse_ip(name)
-    if parsed is not None and str(parsed) != name:
-        yield invalid("metadata.name", name, f'must be in canonical form ("{parsed}")')
+    """An IPAddress: something refers to it (that its name is an address, `meta` sees to)."""
     parent = (obj.get("spec") or {}).get("parentRef")
     if parent is None:
         yield required("spec.parentRef")

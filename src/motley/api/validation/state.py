@@ -3,6 +3,7 @@
 import base64
 import binascii
 
+from motley.api.validation import approval
 from motley.api.validation.errors import IMMUTABLE, Document, Errors, invalid, not_negative
 
 _COUNTS = {
@@ -56,7 +57,8 @@ def workload(new: Document, old: Document) -> Errors:
 
 
 def signing_request(new: Document, old: Document) -> Errors:
-    """A certificate is one, or more, in PEM."""
+    """A certificate is one, or more, in PEM; decisions are made elsewhere."""
+    yield from approval.status(new, old)
     certificate = (new.get("status") or {}).get("certificate")
     if not certificate:
         return

@@ -3,7 +3,7 @@
 from typing import Any
 
 from motley.api import names
-from motley.api.validation.container import field_reference, relative_path
+from motley.api.validation import projected
 from motley.api.validation.errors import (
     Document,
     Errors,
@@ -109,73 +109,6 @@ def _host_path(field: str, source: Document) -> Errors:
     yield from one_of(f"{field}.type", source.get("type"), _HOST_PATH_TYPES)
 
 
-def _secret(field: str, source: Document) -> Errors:
-    if not source.get("secretName"):
-        yield required(f"{field}.secretName")
-    yield from _files(field, source)
-
-
-def _config_map(field: str, source: Document) -> Errors:
-    if not source.get("name"):
-        yield required(f"{field}.name")
-    yield from _files(field, source)
-
-
-def _files(field: str, source: Document) -> Errors:
-    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
-    for index, item in enumerate(source.get("items") or ()):
-        at = f"{field}.items[{index}]"
-        if not item.get("key"):
-            yield required(f"{at}.key")
-        if not item.get("path"):
-            yield required(f"{at}.path")
-        else:
-            yield from relative_path(f"{at}.path", item["path"])
-        yield from _mode(f"{at}.mode", item.get("mode"))
-
-
-def _mode(field: str, mode: Any) -> Errors:
-    if mode is not None and not 0 <= mode <= 0o777:
-        yield invalid(field, mode, "must be a number between 0 and 0777 (octal), both inclusive")
-
-
-def _downward_api(field: str, source: Document) -> Errors:
-    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
-    for index, item in enumerate(source.get("items") or ()):
-        at = f"{field}.items[{index}]"
-        if not item.get("path"):
-            yield required(f"{at}.path")
-        else:
-            yield from relative_path(f"{at}.path", item["path"])
-        if item.get("fieldRef") is not None:
-            yield from field_reference(f"{at}.fieldRef", item["fieldRef"])
-        elif item.get("resourceFieldRef") is None:
-            yield required(f"{at}", "one of fieldRef and resourceFieldRef is required")
-
-
-def _projected(field: str, source: Document) -> Errors:
-    yield from _mode(f"{field}.defaultMode", source.get("defaultMode"))
-    for index, part in enumerate(source.get("sources") or ()):
-        at = f"{field}.sources[{index}]"
-        for name in ("secret", "configMap"):
-            if part.get(name) is not None:
-                if not part[name].get("name"):
-                    yield required(f"{at}.{name}.name")
-                yield from _files(f"{at}.{name}", part[name])
-        if part.get("downwardAPI") is not None:
-            yield from _downward_api(f"{at}.downwardAPI", part["downwardAPI"])
-        token = part.get("serviceAccountToken")
-        if token is not None:
-            if token.get("expirationSeconds", 3600) < 600:
-                yield invalid(
-                    f"{at}.serviceAccountToken.expirationSeconds",
-                    token["expirationSeconds"],
-                    "may not specify a duration less than 10 minutes",
-                )
-            if not token.get("path"):
-                yield required(f"{at}.serviceAccountToken.path")
-
-
 def _claim(field: str, source: Document) -> Errors:
     if not source.get("claimName"):
         yield required(f"{field}.claimName")
@@ -193,10 +126,10 @@ def _nfs(field: str, source: Document) -> Errors:
 
 _CHECKS = {
     "hostPath": _host_path,
-    "secret": _secret,
-    "configMap": _config_map,
-    "downwardAPI": _downward_api,
-    "projected": _projected,
+    "secret": projected.secret,
+    "configMap": projected.config_map,
+    "downwardAPI": projected.downward_api,
+    "projected": projected.projected,
     "persistentVolumeClaim": _claim,
     "nfs": _nfs,
 }

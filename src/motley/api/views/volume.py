@@ -80,6 +80,28 @@ class ServiceAccountTokenProjection(View):
     path: str = ""
 
 
+class ClusterTrustBundleProjection(View):
+    """Certificates to trust as a file: of one bundle, or of all that a signer attests."""
+
+    name: str | None = None
+    signer_name: str | None = None
+    label_selector: dict[str, Any] | None = None  # absent: no bundle; empty: every one
+    path: str = ""
+    optional: bool = False
+
+
+class PodCertificateProjection(View):
+    """A private key and the certificate that a signer gave for it, as files."""
+
+    signer_name: str = ""
+    key_type: str = ""
+    max_expiration_seconds: int | None = None
+    credential_bundle_path: str = ""
+    key_path: str = ""
+    certificate_chain_path: str = ""
+    user_annotations: dict[str, str] = {}
+
+
 class VolumeProjection(View):
     """One source of a projected volume."""
 
@@ -87,6 +109,8 @@ class VolumeProjection(View):
     secret: ConfigProjection | None = None
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
     service_account_token: ServiceAccountTokenProjection | None = None
+    cluster_trust_bundle: ClusterTrustBundleProjection | None = None
+    pod_certificate: PodCertificateProjection | None = None
 
 
 class ProjectedVolumeSource(View):

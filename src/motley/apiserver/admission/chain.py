@@ -36,6 +36,12 @@ from motley.apiserver.admission.webhook.plugins import (
     ValidatingAdmissionWebhook,
 )
 from motley.apiserver.authz.restriction import NodeRestriction
+from motley.apiserver.authz.signers import (
+    CertificateApproval,
+    CertificateSigning,
+    CertificateSubjectRestriction,
+    ClusterTrustBundleAttest,
+)
 
 NAMES = (
     "NamespaceLifecycle",
@@ -50,6 +56,10 @@ NAMES = (
     "StorageObjectInUseProtection",
     "PersistentVolumeClaimResize",
     "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "ClusterTrustBundleAttest",
+    "CertificateSubjectRestriction",
     "DefaultIngressClass",
     "VerticalPodAutoscaler",
     "MutatingAdmissionPolicy",
@@ -82,7 +92,7 @@ def build(
         NamespaceLifecycle(lookup),
         LimitRanger(lookup),
         ServiceAccount(lookup, rng, mount_token=mount_token),
-        NodeRestriction(lookup),
+        NodeRestriction(lookup, authorizer),
         TaintNodesByCondition(),
         PodSecurity(lookup),
         Priority(lookup),
@@ -91,6 +101,10 @@ def build(
         StorageObjectInUseProtection(),
         PersistentVolumeClaimResize(lookup),
         RuntimeClass(lookup),
+        CertificateApproval(authorizer),
+        CertificateSigning(authorizer),
+        ClusterTrustBundleAttest(authorizer),
+        CertificateSubjectRestriction(),
         DefaultIngressClass(lookup),
         VerticalPodAutoscaler(lookup),
         MutatingAdmissionPolicy(lookup, authorizer),

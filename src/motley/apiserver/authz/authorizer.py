@@ -39,6 +39,7 @@ class Authorizer:
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
         self._pods = rbac.kind("pods", "")
+        self._certificate_requests = rbac.kind("podcertificaterequests", "certificates.k8s.io")
         self._nodes = NodeAuthorizer(Graph(caches))
         self.rbac = rbac.Rbac(caches)
 
@@ -62,6 +63,7 @@ class Authorizer:
             await self._caches.fresh(rbac.kind(plural))
         if user.node_name:
             await self._caches.fresh(self._pods)
+            await self._caches.fresh(self._certificate_requests)
 
     def decide(self, user: User, info: RequestInfo) -> Decision:
         """The decision on what the caches show."""

@@ -182,6 +182,7 @@ _CONTROLLERS = rules(
     "approve sign | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-client",
     "approve sign | certificates.k8s.io | signers | kubernetes.io/kubelet-serving",
     "sign | certificates.k8s.io | signers | kubernetes.io/legacy-unknown",
+    "attest | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-serving",
 )
 _PROXY = rules(
     "list watch | core | endpoints services",
@@ -238,6 +239,9 @@ _SLURM = rules(
     "patch | core | nodes/status",
     "READ delete patch | core | pods",
     "patch | core | pods/status",
+    # Who asks for the logs of those, and may they?
+    "create | authentication.k8s.io | tokenreviews",
+    "create | authorization.k8s.io | subjectaccessreviews",
     "create get patch update | coordination.k8s.io | leases",
     _EVENTS,
 )

@@ -20,6 +20,7 @@ from motley.store.watchcache import WatchCache
 
 MIRROR = "kubernetes.io/config.mirror"
 _NODE_NAME = 0  # of the fields selectable for pods
+_REQUEST_NODE = 2  # of the fields selectable for PodCertificateRequests
 Reference = tuple[str, str]
 """Plural and name, in the pod's namespace."""
 
@@ -79,6 +80,13 @@ class Graph:
         """Whether this pod is bound to the node."""
         self._follower.catch_up()
         return self._index.node_of.get(self._kind.key(namespace, name)) == node
+
+    def has_request(self, node: str, namespace: str, name: str) -> bool:
+        """Whether this PodCertificateRequest is of the node."""
+        kind = scheme.resource("certificates.k8s.io", "v1", "podcertificaterequests")
+        assert kind is not None
+        cached = self._caches[kind].get(kind.key(namespace, name))
+        return cached is not None and cached.attributes.fields[_REQUEST_NODE] == node
 
     def is_referred(self, node: str, plural: str, namespace: str, name: str) -> bool:
         """Whether a pod on the node refers to this object of its namespace."""

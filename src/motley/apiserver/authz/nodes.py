@@ -153,6 +153,21 @@ class NodeAuthorizer:
             return _no("can only list/watch pods with spec.nodeName field selector")
         return YES if info.verb in ("create", "delete") else NO
 
+    def _certificate_request(self, node: str, info: RequestInfo, name: str) -> Opinion:
+        """A node asks for its pods; what it may ask for is seen by `restriction`."""
+        if info.subresource:
+            return _no("nodes may not access the status subresource of PodCertificateRequests")
+        if info.verb == "create":
+            return YES
+        if info.verb == "get":
+            is_own = self._graph.has_request(node, info.namespace, name)
+            return YES if is_own else _no(_unrelated(node))
+        if info.verb in ("list", "watch"):
+            if ("spec.nodeName", node) in equal_fields(info):
+                return YES
+            return _no("can only list/watch podcertificaterequests with nodeName field selector")
+        return _no(f"nodes may not {info.verb} podcertificaterequests")
+
 
 def _unrelated(node: str) -> str:
     return f"no relationship found between node '{node}' and this object"
@@ -181,6 +196,7 @@ _JUDGES = {
     ("", "serviceaccounts"): NodeAuthorizer._service_account,
     ("coordination.k8s.io", "leases"): NodeAuthorizer._lease,
     ("storage.k8s.io", "csinodes"): NodeAuthorizer._csi_node,
+    ("certificates.k8s.io", "podcertificaterequests"): NodeAuthorizer._certificate_request,
     ("", "nodes"): NodeAuthorizer._node,
     ("", "pods"): NodeAuthorizer._pod,
 }

@@ -14,6 +14,7 @@ from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup
 from motley.apiserver.authz.graph import MIRROR, references
 from motley.apiserver.authz.nodes import LEASE_NAMESPACE
+from motley.apiserver.authz.signers import Decides, may
 
 Document = Mapping[str, Any]
 
@@ -34,6 +35,11 @@ _OWN_LABELS = frozenset(
     }
 )
 _OWN_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
+# Sources of a volume that need the API, and so cannot be had by a pod that is there without it.
+_FOR_ORDINARY_PODS = {
+    "clusterTrustBundle": "clustertrustbundles",
+    "podCertificate": "podcertificates",
+}
 _RESTRICTED = "node-restriction.kubernetes.io"
 
 
@@ -46,12 +52,14 @@ class NodeRestriction:
             "create update delete",
             *("nodes", "pods", "serviceaccounts", "persistentvolumeclaims"),
             *("coordination.k8s.io/leases", "storage.k8s.io/csinodes"),
+            "certificates.k8s.io/podcertificaterequests",
             subresources="*",
         ),
     )
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, authorizer: Decides | None = None) -> None:
         self._lookup = lookup
+        self._authorizer = authorizer
 
     async def mutate(self, change: Change) -> None:
         """403 when a node writes what is not its own; alters nothing."""
@@ -67,6 +75,8 @@ class NodeRestriction:
             await self._check_token(node, change)
         elif kind == ("", "persistentvolumeclaims"):
             _check_claim(change)
+        elif kind == ("certificates.k8s.io", "podcertificaterequests"):
+            await self._check_certificate(node, change)
         elif kind == ("coordination.k8s.io", "leases"):
             _check_lease(node, change)
         elif kind == ("storage.k8s.io", "csinodes") and change.name != node:
@@ -122,6 +132,13 @@ class NodeRestriction:
         seen = references({**pod, "metadata": {**metadata, "annotations": {}}})
         if plurals := sorted({plural for plural, _ in seen} - {"serviceaccounts"}):
             raise change.forbidden(f'node "{node}" can not create pods that reference {plurals[0]}')
+        for volume in spec.get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                for part, plural in _FOR_ORDINARY_PODS.items():
+                    if source.get(part) is not None:
+                        raise change.forbidden(
+                            f'node "{node}" can not create pods that reference {plural}'
+                        )
 
     async def _check_token(self, node: str, change: Change) -> None:
         if change.subresource != "token" or change.new is None:
@@ -145,11 +162,72 @@ class NodeRestriction:
                 "node requested token bound to a pod scheduled on a different node"
             )
 
+    async def _check_certificate(self, node: str, change: Change) -> None:
+        """What is read here is what the store has, so nothing that differs is merely late."""
+        if change.verb != "create" or change.subresource or change.new is None:
+            raise change.forbidden(f"unexpected operation {change.operation}")
+        spec = change.new.get("spec") or {}
+        if spec.get("nodeName") != node:
+            raise change.forbidden(
+                f'PodCertificateRequest.Spec.NodeName="{spec.get("nodeName", "")}", '
+                f'which is not the requesting node "{node}"'
+            )
+        await self._check_uid(change, "nodes", "", node, spec.get("nodeUID"))
+        name, account = spec.get("podName", ""), spec.get("serviceAccountName", "")
+        pod = await self._check_uid(change, "pods", change.namespace, name, spec.get("podUID"))
+        pod_spec, shown = pod.get("spec") or {}, f'pod "{change.namespace}/{name}"'
+        if pod_spec.get("nodeName") != node:
+            raise change.forbidden(
+                f'{shown} is not running on node "{node}" named in the PodCertificateRequest'
+            )
+        if MIRROR in (pod["metadata"].get("annotations") or {}):
+            raise change.forbidden(f"{shown} is a mirror pod")
+        if pod_spec.get("serviceAccountName", "") != account:
+            raise change.forbidden(
+                f'PodCertificateRequest for {shown} contains serviceAccountName ("{account}") that '
+                f'differs from running pod ("{pod_spec.get("serviceAccountName", "")}")'
+            )
+        uid = spec.get("serviceAccountUID")
+        await self._check_uid(change, "serviceaccounts", change.namespace, account, uid)
+        signer = spec.get("signerName", "")
+        if signer in _signers(pod_spec):
+            return
+        # A plugin of the node may have been given the right to ask for more than volumes do.
+        verb, resource = "request-serviceaccounts-podcertificate-signer", signer.replace("/", ":")
+        if not await may(
+            self._authorizer, change.user, verb, resource, (account,), change.namespace
+        ):
+            raise change.forbidden(
+                f'{shown} does not mount a podCertificate projected volume for signer "{signer}"'
+            )
+
+    async def _check_uid(
+        self, change: Change, plural: str, namespace: str, name: str, uid: Any
+    ) -> dict[str, Any]:
+        found = await self._stored(plural, namespace, name)
+        if found is None:
+            raise status.not_found("", plural, name)
+        if found["metadata"].get("uid") != uid:
+            raise change.forbidden(
+                f'PodCertificateRequest names UID "{uid}" of {plural} "{name}", '
+                f'which differs from the running one ("{found["metadata"].get("uid")}")'
+            )
+        return found
+
     async def _stored(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         kind = scheme.resource("", "v1", plural)
         assert kind is not None
         record = await self._lookup.fresh(kind, namespace, name)
         return document.decode(record.value) if record is not None else None
+
+
+def _signers(pod_spec: Document) -> set[str]:
+    """The signers of which a pod's volumes want certificates."""
+    return {
+        (source.get("podCertificate") or {}).get("signerName", "")
+        for volume in pod_spec.get("volumes") or ()
+        for source in (volume.get("projected") or {}).get("sources") or ()
+    }
 
 
 def _is_node(owner: Document, node: str, uid: str) -> bool:

@@ -121,9 +121,9 @@ class Definitions:
             return self._known[name]  # a request was quicker
         crd = document.decode(record.value)
         self._known[name], self._at[name] = crd, int(record.revision)
-        schema = [v.get("schema") for v in crd["spec"]["versions"]]
-        if name not in self._since or self._since[name][0] != schema:
-            self._since[name] = (schema, int(record.revision))
+        form = [(v["name"], v.get("storage"), v.get("schema")) for v in crd["spec"]["versions"]]
+        if name not in self._since or self._since[name][0] != form:
+            self._since[name] = (form, int(record.revision))
         if naming.is_established(crd):
             self._serve(name, rows.rows(crd, self._since[name][1]))
         return crd
@@ -133,7 +133,7 @@ class Definitions:
         for row in before:
             if row not in served:
                 scheme.remove(row)
-        if before and _selectable(before) != _selectable(served):
+        if before and _selecting(before) != _selecting(served):
             self._core.caches.drop(before[0])  # it remembers other fields than are asked for now
         for row in served:
             scheme.add(row)
@@ -264,5 +264,14 @@ class Definitions:
 _OPTIONS = DeleteOptions()
 
 
-def _selectable(served: list[scheme.Kind]) -> list[tuple[str, ...]]:
-    return [kind.definition.selectable for kind in served if kind.definition is not None]
+def _selecting(served: list[scheme.Kind]) -> list[Any]:
+    """What selectors depend on, and so the cache that is made for them and its watches."""
+    kept = served[0].storage if served else None
+    found: list[Any] = [kept and kept.version]
+    for kind in {id(kind): kind for kind in (*served, kept) if kind is not None}.values():
+        about = kind.definition
+        assert about is not None
+        schema = about.schema if about.selectable else None  # which says their defaults
+        conversion = about.convertible or about.converter
+        found.append((kind.version, about.selectable, schema, conversion))
+    return found

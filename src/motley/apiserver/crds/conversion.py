@@ -2,19 +2,23 @@
 
 Answers are made from stored bytes by functions that cannot wait. So whoever is about to show
 objects lets them be translated first (`prime`): one ConversionReview for all that are not known
-yet. What came back is remembered with the definition it is for, and goes with it when the CRD
-changes.
+yet. Who wants one that somebody else has just asked for waits for that answer, so that a change
+is one question, however many watch it. What came back is remembered with the definition it is for,
+and goes with it when the CRD changes.
 
 Invariant: a webhook changes an object's content, its labels and its annotations; who the object is,
 and who owns its fields, stays as it was.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from motley.api import codec, names, scheme, status
 from motley.api.structural import pruning
+from motley.api.structural.definition import Definition
 from motley.apiserver import document
 from motley.apiserver.admission.webhook.caller import CallFailed
 from motley.apiserver.admission.webhook.configuration import Webhook
@@ -33,18 +37,59 @@ class Conversions:
     def __init__(self, call: Call, rng: Random) -> None:
         self._call = call
         self._rng = rng
+        # By definition and stored bytes: what a webhook is being asked for.
+        self._asked: WeakKeyDictionary[Definition, dict[bytes, asyncio.Future[None]]] = (
+            WeakKeyDictionary()
+        )
 
     async def prime(self, kind: scheme.Kind, values: Iterable[bytes]) -> None:
         """Translate stored objects that are about to be shown in a version. Raises ApiError."""
         if not is_asked(kind):
             return
+        assert kind.definition is not None
+        needed = {codec.unstamped(v): None for v in values if shown.is_foreign(kind, v)}
+        asked = self._asked.setdefault(kind.definition, {})
+        have: dict[bytes, bytes] = {}
+        while True:
+            known = shown.converted(kind)
+            have |= {k: known[k] for k in needed if k in known}
+            unknown = [k for k in needed if k not in have]
+            theirs = {asked[k] for k in unknown if k in asked}
+            if not theirs:
+                break
+            await asyncio.wait(theirs)
+            for one in theirs:
+                one.result()
+        if unknown:
+            have |= await self._ask(kind, asked, unknown)
         known = shown.converted(kind)
-        unknown = list(dict.fromkeys(k for v in values if (k := codec.unstamped(v)) not in known))
-        wanted = [k for k in unknown if document.decode(k).get("apiVersion") != kind.api_version]
-        if not wanted:
-            return
-        made = await self._converted(kind, kind, [document.decode(k) for k in wanted])
-        shown.remember(kind, dict(zip(wanted, map(codec.encode_object, made), strict=True)))
+        if any(k not in known for k in needed):  # forgotten meanwhile, in favour of others
+            shown.remember(kind, have)
+
+    async def _ask(
+        self,
+        kind: scheme.Kind,
+        asked: dict[bytes, "asyncio.Future[None]"],
+        unknown: Sequence[bytes],
+    ) -> dict[bytes, bytes]:
+        """Have objects translated, for all who want them meanwhile."""
+        answer = asyncio.get_running_loop().create_future()
+        asked.update(dict.fromkeys(unknown, answer))
+        try:
+            made = await self._converted(kind, kind, [document.decode(k) for k in unknown])
+        except status.ApiError as error:
+            answer.set_exception(error)
+            answer.exception()  # nobody need wait for it
+            raise
+        else:
+            fresh = dict(zip(unknown, map(codec.encode_object, made), strict=True))
+            shown.remember(kind, fresh)
+            return fresh
+        finally:
+            for key in unknown:
+                del asked[key]
+            if not answer.done():  # who waited finds it known, or asks in turn
+                answer.set_result(None)
 
     async def encode(self, kind: scheme.Kind, new: Document) -> bytes:
         """The bytes to store of an object that a client wrote in a version."""

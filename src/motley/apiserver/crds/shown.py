@@ -29,6 +29,8 @@ def remember(kind: scheme.Kind, made: Mapping[bytes, bytes]) -> None:
     """Keep conversions, the last ones and at least these."""
     assert kind.definition is not None
     known = _converted.setdefault(kind.definition, {})
+    for key in made:
+        known.pop(key, None)  # so that it counts among the last ones
     known.update(made)
     for key in list(known)[: max(0, len(known) - max(REMEMBERED, len(made)))]:
         del known[key]
@@ -44,6 +46,26 @@ def value(kind: scheme.Kind, stored: bytes) -> bytes:
         return stored
     fresh = codec.encode_object(read(kind, stored))
     return fresh if revision is None else codec.stamp(fresh, revision)
+
+
+def is_as_kept(kind: scheme.Kind, stored: bytes) -> bool:
+    """Whether `value` would be the very bytes that are kept."""
+    if kind.definition is None or kind.stored_as is not None:
+        return False
+    return (codec.stamped_revision(stored) or 0) >= kind.definition.since
+
+
+def is_foreign(kind: scheme.Kind, stored: bytes) -> bool:
+    """Whether only a webhook can say how the version shows these bytes."""
+    if kind.definition is None or kind.definition.convertible:
+        return False
+    own = f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'
+    return not stored.startswith(own.encode())
+
+
+def is_unknown(kind: scheme.Kind, stored: bytes) -> bool:
+    """Whether a webhook must be asked before the version can show these bytes."""
+    return is_foreign(kind, stored) and codec.unstamped(stored) not in converted(kind)
 
 
 def read(kind: scheme.Kind, stored: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from motley.api import status
 from motley.api.fields import tracking
 from motley.api.status import FieldError
-from motley.apiserver import body
+from motley.apiserver import body, tables
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
 from motley.apiserver.options import write_options
@@ -42,7 +42,8 @@ def answer(
         "metadata": {k: v for k, v in (metadata or {}).items() if k in kept},
         **fields,
     }
-    return in_media_type(shown, call.wanted.media_type, 201, warnings)
+    form = tables.transformed(call.kind, shown, call.wanted, "")
+    return in_media_type(form, call.wanted.media_type, 201, warnings)
 
 
 def invalid(group: str, errors: list[FieldError]) -> status.Invalid:

@@ -1,9 +1,10 @@
 """`certificatesigningrequests/approval`: somebody with that right says yes or no.
 
-Only the conditions change, and the server dates them. What may become of them is in
-`api.validation.approval`.
+Of the status only the conditions change, and the server dates them. What may become of them is in
+`api.validation.approval`. Labels and annotations may change along with them.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 Document = dict[str, Any]
@@ -11,14 +12,19 @@ Document = dict[str, Any]
 
 def narrow(new: Document, old: Document, now: str) -> Document:
     """The stored request with the conditions of the new one, dated."""
-    before = {c.get("type"): c for c in (old.get("status") or {}).get("conditions") or ()}
-    conditions = [
-        dated(condition, before.get(condition.get("type")), now)
-        for condition in (new.get("status") or {}).get("conditions") or ()
-    ]
+    before = (old.get("status") or {}).get("conditions") or ()
+    conditions = all_dated((new.get("status") or {}).get("conditions") or (), before, now)
     state = dict(old.get("status") or {})
     state.pop("conditions", None)
     return {**old, "status": state | ({"conditions": conditions} if conditions else {})}
+
+
+def all_dated(
+    conditions: Iterable[Document], before: Iterable[Document], now: str
+) -> list[Document]:
+    """Conditions with their times."""
+    by_type = {c.get("type"): c for c in before}
+    return [dated(c, by_type.get(c.get("type")), now) for c in conditions]
 
 
 def dated(condition: Document, before: Document | None, now: str) -> Document:

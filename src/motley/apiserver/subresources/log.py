@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 
-from motley.api import codec, status
-from motley.apiserver import answer
+from motley.api import status
+from motley.apiserver import agents, answer
 from motley.apiserver.answer import Stream
 from motley.apiserver.core import Core
 from motley.apiserver.verbs.call import Call
@@ -40,7 +40,7 @@ async def get(core: Core, call: Call) -> Stream:
         log.warning("node agent unreachable", host=target.host, port=target.port, error=str(error))
         raise status.InternalError(f'Get "{url}": cannot reach the node agent: {error}') from None
     if response.status != 200:
-        raise await _refusal(response)
+        raise await agents.refusal(response)
     return Stream(_chunks(response), content_type=answer.TEXT, close=response.close)
 
 
@@ -50,20 +50,3 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield chunk
     except aiohttp.ClientError as error:
         log.warning("log stream of a node agent broke", error=str(error))
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> status.ApiError:
-    """The agent's error in its own words, whether it sent a Status or text."""
-    try:
-        async with response:
-            raw = await response.content.read(64 * 1024)
-    except aiohttp.ClientError as error:
-        return status.InternalError(f"node agent answered {response.status}: {error}")
-    try:
-        document = codec.decode(raw)
-    except status.BadRequest:
-        document = None
-    if isinstance(document, dict) and document.get("kind") == "Status":
-        return status.from_status(document, response.status)
-    message = raw.decode("utf-8", "replace").strip() or f"node agent answered {response.status}"
-    return status.from_status({"message": message}, response.status)

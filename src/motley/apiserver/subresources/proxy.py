@@ -3,13 +3,15 @@
 The name may carry a scheme and a port: `https:web:8443`. A pod is called at its address, a service
 at one of its ready endpoints, a node at its agent with the server's own certificate. Method, path,
 query, headers and body go through as they came, and so does the answer: redirects are for the
-client to follow. What says who the client is stays here.
+client to follow. Only the links of a page, and where a redirect leads, are made to lead through
+here again (`links`). What says who the client is stays here.
 
 Invariant: nothing is called that is not an address of the cluster's own: neither this machine
 nor what only this machine can reach.
 """
 
 import ipaddress
+import zlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -23,7 +25,7 @@ from motley.apiserver import agents, answer, document
 from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
-from motley.apiserver.subresources import connect
+from motley.apiserver.subresources import connect, links
 from motley.apiserver.verbs.call import Call
 from motley.lib import journal
 
@@ -47,6 +49,15 @@ _HOP_BY_HOP = frozenset(
 )
 _NOT_SENT = _HOP_BY_HOP | {"authorization", "host", "content-length", "expect"}
 _NOT_SENT_PREFIXES = ("impersonate-", "x-remote-", "x-forwarded-")
+# Whose pages may call this server is not for a pod to say.
+_NOT_PASSED = _HOP_BY_HOP | {
+    "content-type",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+}
+_ENCODINGS = frozenset({"", "gzip", "deflate"})
 
 
 class Name(NamedTuple):
@@ -80,7 +91,7 @@ async def handle(core: Core, call: Call) -> Answer | Stream:
     query = query_of(call.info)
     if not rest and call.info.method in ("GET", "HEAD"):
         # Relative links in the page would else lose the last part of the path.
-        location = f"{quote(call.info.path)}/{query}"
+        location = f"{quote(call.info.path, safe=_SAFE)}/{query}"
         return Answer(b"", 301, answer.TEXT, {"location": location})
     return await _pass_on(
         core, call, place, f"{place.origin}{quote(rest or '/', safe=_SAFE)}{query}"
@@ -276,15 +287,46 @@ async def _pass_on(core: Core, call: Call, place: Place, url: str) -> Stream:
         ) from None
     passed: CIMultiDict[str] = CIMultiDict()
     for key, value in response.headers.items():
-        if key.lower() not in _HOP_BY_HOP and key.lower() != "content-type":
+        if key.lower() not in _NOT_PASSED:
             passed.add(key.lower(), value)
+    proxied = proxied_by(call, place)
+    if location := passed.get("location"):
+        passed["location"] = proxied.link(location)
+    chunks = _chunks(response)
+    encoding = passed.get("content-encoding", "").lower()
+    if not location and response.content_type == "text/html" and encoding in _ENCODINGS:
+        passed.popall("content-length", None)
+        chunks = _with_links(chunks, proxied, encoding)
     return Stream(
-        _chunks(response),
+        chunks,
         response.status,
         response.headers.get("content-type", "application/octet-stream"),
         passed,
         close=response.close,
     )
+
+
+def proxied_by(call: Call, place: Place) -> links.Proxied:
+    """Where a page is seen, and where it comes from."""
+    path = call.info.path
+    rest = path_of(call.info)
+    prefix = quote(path.removesuffix(rest), safe=_SAFE)
+    return links.Proxied(prefix, place.origin.partition("//")[2], call.headers.get("host", ""))
+
+
+async def _with_links(
+    chunks: AsyncIterator[bytes], proxied: links.Proxied, encoding: str
+) -> AsyncIterator[bytes]:
+    page = links.Page(proxied.link)
+    passing = links.Compressed(page, encoding) if encoding else page
+    try:
+        async for chunk in chunks:
+            if piece := passing.feed(chunk):
+                yield piece
+        if piece := passing.finish():
+            yield piece
+    except zlib.error as error:
+        log.info("proxied page broke", error=str(error))
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 from motley.api import names, schema, scheme, status
 from motley.api.fields import tracking
 from motley.api.status import FieldError
-from motley.apiserver import document
+from motley.apiserver import document, tables
 from motley.apiserver.admission import Change
 from motley.apiserver.answer import Answer
 from motley.apiserver.core import Core
@@ -75,7 +75,8 @@ async def create(core: Core, call: Call) -> Answer:
         "spec": {**spec, "boundObjectRef": spec.get("boundObjectRef")},
         "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
     }
-    return in_media_type(shown, call.wanted.media_type, 201, change.warnings)
+    form = tables.transformed(call.kind, shown, call.wanted, "")
+    return in_media_type(form, call.wanted.media_type, 201, change.warnings)
 
 
 def _owners(core: Core, wanted: Document, manager: str) -> list[Document]:

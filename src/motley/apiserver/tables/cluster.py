@@ -118,6 +118,24 @@ def _trust_bundle(shown: Document, now: float) -> list[Any]:
     return [_name(shown), _part(shown, "spec").get("signerName") or NONE]
 
 
+def _pod_certificate_request(shown: Document, now: float) -> list[Any]:
+    spec = _part(shown, "spec")
+    state = "Pending"
+    for condition in _part(shown, "status").get("conditions") or ():
+        if condition.get("type") in ("Issued", "Denied", "Failed"):
+            state = condition["type"]
+    told = spec.get("unverifiedUserAnnotations") or {}
+    return [
+        _name(shown),
+        spec.get("podName", ""),
+        spec.get("serviceAccountName", ""),
+        spec.get("nodeName", ""),
+        spec.get("signerName", ""),
+        state,
+        ",".join(f"{key}={told[key]}" for key in sorted(told)) or NONE,
+    ]
+
+
 def _flow_schema(shown: Document, now: float) -> list[Any]:
     spec = _part(shown, "spec")
     dangling = _condition(shown, "Dangling")
@@ -329,6 +347,7 @@ ROWS: dict[tuple[str, str], Callable[[Document, float], list[Any]]] = {
     ("autoscaling", "scale"): _scale,
     ("certificates.k8s.io", "certificatesigningrequests"): _signing_request,
     ("certificates.k8s.io", "clustertrustbundles"): _trust_bundle,
+    ("certificates.k8s.io", "podcertificaterequests"): _pod_certificate_request,
     (_FLOW, "flowschemas"): _flow_schema,
     (_FLOW, "prioritylevelconfigurations"): _priority_level,
     ("networking.k8s.io", "ipaddresses"): _address,

@@ -15,13 +15,15 @@ import msgspec
 from motley.api import codec, status
 from motley.apiserver import attributes, document, tables, versions
 from motley.apiserver.answer import Answer
-from motley.apiserver.attributes import Matcher
+from motley.apiserver.attributes import Attributes, Matcher
 from motley.apiserver.caches import too_large_version
 from motley.apiserver.core import Core
+from motley.apiserver.crds import selection
 from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call, in_media_type
 from motley.store.contract import Ahead, Compacted, Record, Revision
+from motley.store.watchcache import Cached
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _NOW = -1  # in the token that comes with a 410: whatever the rest is by then
@@ -73,16 +75,15 @@ async def _from_cache(core: Core, call: Call, options: ListOptions, matcher: Mat
     name = matcher.only_name()
     if name and (call.namespace or not call.kind.namespaced):
         found = cache.get(call.kind.key(call.namespace, name))
-        match = found is not None and matcher.matches(found.attributes)
-        return Page([found.record] if found and match else [], cache.revision)
+        revision = cache.revision
+        return Page(await _chosen(core, call, [found] if found else [], matcher), revision)
     if matcher.is_everything:
         listing = cache.list(prefix, limit=limit)
         records = [c.record for c in listing.items]
         token = _token(records, listing.revision, prefix) if listing.remaining else ""
         return Page(records, listing.revision, token, listing.remaining)
     listing = cache.list(prefix)
-    matches = matcher.matches
-    chosen = [c.record for c in listing.items if matches(c.attributes)]
+    chosen = await _chosen(core, call, listing.items, matcher)
     return _cut(chosen, limit, listing.revision, prefix)
 
 
@@ -95,7 +96,7 @@ async def _exact(core: Core, call: Call, options: ListOptions, matcher: Matcher)
         raise status.Gone("The resourceVersion for the provided list is too old.") from None
     except Ahead as ahead:
         raise too_large_version(options.resource_version, ahead.current) from None
-    records = _matching(call, found.records, matcher)
+    records = await _matching(core, call, found.records, matcher)
     page = _cut(records, options.limit, found.revision, prefix)
     if matcher.is_everything and page.next_page:
         return page._replace(remaining=len(records) - len(page.records))
@@ -122,14 +123,31 @@ async def _next_page(core: Core, call: Call, options: ListOptions, matcher: Matc
     except Ahead as ahead:
         raise too_large_version(token.rv, ahead.current) from None
     revision = found.revision if at is None else at
-    return _cut(_matching(call, found.records, matcher), limit, revision, prefix)
+    return _cut(await _matching(core, call, found.records, matcher), limit, revision, prefix)
 
 
-def _matching(call: Call, records: Sequence[Record], matcher: Matcher) -> list[Record]:
+async def _matching(
+    core: Core, call: Call, records: Sequence[Record], matcher: Matcher
+) -> list[Record]:
     if matcher.is_everything:
         return list(records)
-    read = attributes.reader(call.kind)
-    return [r for r in records if matcher.matches(read(r.key, r.value))]
+    read = selection.reader(call.kind.storage)
+    items = [Cached(r, read(r.key, r.value)) for r in records]
+    return await _chosen(core, call, items, matcher)
+
+
+async def _chosen(
+    core: Core, call: Call, items: Sequence[Cached[Attributes]], matcher: Matcher
+) -> list[Record]:
+    """The objects a selector means, as the version of the request shows them."""
+    selecting = selection.of(call.kind, matcher)
+    if selecting is None:
+        matches = matcher.matches
+        return [c.record for c in items if matches(c.attributes)]
+    await core.writer.conversions.prime(call.kind, (c.record.value for c in items))
+    return [
+        c.record for c in items if selecting.matches(c.record.key, c.record.value, c.attributes)
+    ]
 
 
 def _cut(records: list[Record], limit: int, revision: int, prefix: str) -> Page:

@@ -101,16 +101,18 @@ def decode(kind: scheme.Kind, media_type: str, raw: bytes) -> Apply:
 def _careless(media_type: str, raw: bytes) -> list[str]:
     """What is legal in a patch but hardly meant: keys given twice, operations that say too much."""
     patch = codec.decode(raw)
-    found = [f'duplicate field "{field}"' for field in body.repeated(raw, patch)]
     if media_type != JSON_PATCH or not isinstance(patch, list):
-        return found
-    found += [
+        return [f'duplicate field "{field}"' for field in body.repeated(raw, patch)]
+    unknown = [
         f'unknown field "[{index}].{name}"'
         for index, operation in enumerate(patch)
         if isinstance(operation, dict)
         for name in operation
         if name not in ("op", "path", "from", "value")
     ]
+    if not unknown and not body.repeated(raw, patch):
+        return []
+    found = body.in_order(raw, unknown)
     return [f"json patch {one}" for one in found]
 
 

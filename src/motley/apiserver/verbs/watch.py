@@ -16,14 +16,13 @@ from motley.apiserver import attributes, document, negotiate, tables, versions
 from motley.apiserver.answer import Push, Stream
 from motley.apiserver.attributes import Attributes, Matcher
 from motley.apiserver.core import Core
-from motley.apiserver.crds import conversion
-from motley.apiserver.crds.conversion import Conversions
+from motley.apiserver.crds import conversion, selection
+from motley.apiserver.crds.selection import Selection
 from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call
-from motley.lib.clock import Clock
 from motley.store.contract import Closed, Compacted, Revision
-from motley.store.watchcache import CachedEvent, Cursor
+from motley.store.watchcache import Cached, CachedEvent, Cursor
 
 # A minute, as kube-apiserver; half an hour at least, so that watchers do not come back together.
 BOOKMARK_S = 60.0
@@ -48,50 +47,46 @@ async def handle(core: Core, call: Call) -> Stream:
             call.kind, options.label_selector, f"metadata.name={call.info.name}"
         )
     timeout_s = float(options.timeout_s or MIN_TIMEOUT_S * (1 + core.rng.random()))
-    watcher = Watcher(call, matcher, options, core.clock, timeout_s, core.writer.conversions)
-    return await watcher.begin(core)
+    selecting = selection.of(call.kind, matcher)
+    if selecting is not None:
+        return await SelectingWatcher(core, call, matcher, options, timeout_s, selecting).begin()
+    return await Watcher(core, call, matcher, options, timeout_s).begin()
 
 
 class Watcher:
     """One watch request."""
 
     def __init__(
-        self,
-        call: Call,
-        matcher: Matcher,
-        options: ListOptions,
-        clock: Clock,
-        timeout_s: float,
-        conversions: Conversions,
+        self, core: Core, call: Call, matcher: Matcher, options: ListOptions, timeout_s: float
     ) -> None:
-        self._conversions = conversions
+        self._caches = core.caches
+        self._conversions = core.writer.conversions
         self._kind = call.kind
         self._prefix = call.kind.prefix(call.namespace)
         self._matcher = matcher
         self._options = options
-        self._clock = clock
-        self._deadline = clock.monotonic() + timeout_s
+        self._clock = core.clock
+        self._deadline = core.clock.monotonic() + timeout_s
         self._bookmark_s = min(BOOKMARK_S, max(timeout_s - _LAST_BOOKMARK_S, 1.0))
         self._encode, self._form = _encoder(call)
 
-    async def begin(self, core: Core) -> Stream:
+    async def begin(self) -> Stream:
         """Take a place in the cache, which may refuse the request, and return the stream."""
         options, kind = self._options, self._kind
         version = options.resource_version
         initial = options.send_initial_events
         if version is None:
-            cache = await core.caches.fresh(kind)
+            cache = await self._caches.fresh(kind)
         elif initial:
-            cache = await core.caches.not_older_than(kind, Revision(version))
+            cache = await self._caches.not_older_than(kind, Revision(version))
         else:
-            cache = await core.caches.of(kind)
+            cache = await self._caches.of(kind)
         first: list[bytes] | None = None
         after = Revision(version) if version else cache.revision
         if initial or (initial is None and not version):
             listing = cache.list(self._prefix)
-            matches = self._matcher.matches
-            first = [c.record.value for c in listing.items if matches(c.attributes)]
             after = listing.revision
+            first = await self._chosen(listing.items)
         wanted = None if self._matcher.is_everything else self._is_wanted
         try:
             # A watch may begin in the future, at a revision that another server has told of.
@@ -112,11 +107,14 @@ class Watcher:
         there = first or ()
         try:
             await self._conversions.prime(self._kind, there)
+            for at in range(0, len(there), _FIRST):
+                some = there[at : at + _FIRST]
+                # Again: conversions may be forgotten while others are sent to a slow client.
+                await self._conversions.prime(self._kind, some)
+                yield b"".join([self._encode("ADDED", value) for value in some])
         except status.ApiError as error:
             yield _line("ERROR", codec.encode(status.to_status(error)))
             return
-        for at in range(0, len(there), _FIRST):
-            yield b"".join([self._encode("ADDED", value) for value in there[at : at + _FIRST]])
         if first is not None and self._options.bookmarks:
             yield self._bookmark(after, end_of_initial=True)
         async for chunk in self._changes(cursor, after):
@@ -148,7 +146,13 @@ class Watcher:
             except status.ApiError as error:
                 yield _line("ERROR", codec.encode(status.to_status(error)))
                 return
-            yield self._lines(events, after)
+            if lines := self._lines(events, after):
+                yield lines
+
+    async def _chosen(self, items: Sequence[Cached[Attributes]]) -> list[bytes]:
+        """Of the objects that are there already, those to begin with."""
+        matches = self._matcher.matches
+        return [c.record.value for c in items if matches(c.attributes)]
 
     async def _prime(self, events: Sequence[Event]) -> None:
         values = [event.value for event in events]
@@ -205,6 +209,49 @@ class Watcher:
         return self._encode("BOOKMARK", codec.encode(shown))
 
 
+class SelectingWatcher(Watcher):
+    """A watch whose selectors look at objects as its version shows them, not as they are kept."""
+
+    def __init__(
+        self,
+        core: Core,
+        call: Call,
+        matcher: Matcher,
+        options: ListOptions,
+        timeout_s: float,
+        selecting: Selection,
+    ) -> None:
+        super().__init__(core, call, matcher, options, timeout_s)
+        self._selecting = selecting
+
+    async def _chosen(self, items: Sequence[Cached[Attributes]]) -> list[bytes]:
+        await self._conversions.prime(self._kind, (c.record.value for c in items))
+        return [c.record.value for c in items if self._selects(c)]
+
+    def _selects(self, found: Cached[Attributes]) -> bool:
+        return self._selecting.matches(found.record.key, found.record.value, found.attributes)
+
+    def _lines(self, events: Sequence[Event], after: Revision) -> bytes:
+        return super()._lines([event for event in events if self._change(event)], after)
+
+    def _change(self, event: Event) -> str:
+        before = event.previous is not None and self._selects(event.previous)
+        if event.deleted:
+            return "DELETED" if before else ""
+        if self._selecting.matches(event.key, event.value, event.attributes):
+            return "MODIFIED" if before else "ADDED"
+        return "LEFT" if before else ""
+
+    def _is_wanted(self, event: Event) -> bool:
+        """What nobody has translated yet may be: that is asked before lines are made of it."""
+        previous, can_judge = event.previous, self._selecting.can_judge
+        if previous is not None and not can_judge(previous.record.value):
+            return True
+        if not event.deleted and not can_judge(event.value):
+            return True
+        return bool(self._change(event))
+
+
 def _encoder(call: Call) -> tuple[Encode, str]:
     """How an event becomes a line, and the name of that form in the shared encodings."""
     wanted = call.wanted
@@ -213,10 +260,10 @@ def _encoder(call: Call) -> tuple[Encode, str]:
     if wanted.transform.startswith("PartialObjectMetadata"):
 
         def partial(change: str, value: bytes) -> bytes:
-            shown = tables.partial(document.decode(value), wanted.version)
+            shown = tables.partial(_shown(call.kind, change, value), wanted.version)
             return _line(change, codec.encode(shown))
 
-        return partial, f"partial {wanted.version} "
+        return partial, f"partial {wanted.version} {_own_form(call.kind)}"
     if call.kind.definition is not None or call.kind.stored_as is not None:
         kind = call.kind
 
@@ -242,8 +289,7 @@ def _table_encoder(call: Call) -> tuple[Encode, str]:
     tables.of_list(kind, [], include, version)  # a wrong `includeObject` is refused before it runs
 
     def encode(change: str, value: bytes) -> bytes:
-        is_custom = kind.definition is not None and change != "BOOKMARK"
-        shown = document.decode(shown_value(kind, value) if is_custom else value)
+        shown = _shown(kind, change, value)
         if change == "BOOKMARK":
             table = tables.bookmark(kind, shown, version)
         else:
@@ -251,7 +297,17 @@ def _table_encoder(call: Call) -> tuple[Encode, str]:
         return _line(change, codec.encode(table))
 
     # Ages in a table are as of now, so tables are not worth sharing for long; events are young.
-    return encode, f"table {include} {version} "
+    return encode, f"table {include} {version} {_own_form(kind)}"
+
+
+def _shown(kind: scheme.Kind, change: str, value: bytes) -> dict[str, Any]:
+    is_custom = kind.definition is not None and change != "BOOKMARK"
+    return document.decode(shown_value(kind, value) if is_custom else value)
+
+
+def _own_form(kind: scheme.Kind) -> str:
+    """Versions of a custom resource look different also in forms that built-in kinds share."""
+    return f"{kind.api_version} " if kind.definition is not None else ""
 
 
 async def _told(line: bytes) -> AsyncIterator[bytes]:

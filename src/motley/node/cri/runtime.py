@@ -193,23 +193,42 @@ class Runtime:
         return ExecResult(answer.exit_code, answer.stdout, answer.stderr)
 
     async def exec_url(
-        self, container_id: str, command: list[str], *, stdin: bool, tty: bool
+        self,
+        container_id: str,
+        command: list[str],
+        *,
+        stdin: bool,
+        tty: bool,
+        stdout: bool = True,
+        stderr: bool = True,
     ) -> str:
-        """Where to stream a command in the container."""
+        """Where to stream a command in the container; a terminal has no stderr of its own."""
         request = cri.ExecRequest(
             container_id=container_id,
             cmd=command,
             stdin=stdin,
             tty=tty,
-            stdout=True,
-            stderr=not tty,
+            stdout=stdout,
+            stderr=stderr and not tty,
         )
         return str((await self._runtime("Exec", request, cri.ExecResponse)).url)
 
-    async def attach_url(self, container_id: str, *, stdin: bool, tty: bool) -> str:
-        """Where to stream the container's own process."""
+    async def attach_url(
+        self,
+        container_id: str,
+        *,
+        stdin: bool,
+        tty: bool,
+        stdout: bool = True,
+        stderr: bool = True,
+    ) -> str:
+        """Where to stream the container's own process; a terminal has no stderr of its own."""
         request = cri.AttachRequest(
-            container_id=container_id, stdin=stdin, tty=tty, stdout=True, stderr=not tty
+            container_id=container_id,
+            stdin=stdin,
+            tty=tty,
+            stdout=stdout,
+            stderr=stderr and not tty,
         )
         return str((await self._runtime("Attach", request, cri.AttachResponse)).url)
 

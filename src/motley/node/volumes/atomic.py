@@ -46,9 +46,9 @@ def _create(path: Path, file: File, gid: int | None) -> None:
     with os.fdopen(descriptor, "wb") as out:
         out.write(file.content)
         mode = file.mode
+        os.fchown(out.fileno(), -1 if file.uid is None else file.uid, -1 if gid is None else gid)
         if gid is not None:
-            os.fchown(out.fileno(), -1, gid)
-            mode |= (mode & 0o700) >> 3 & 0o060  # the group may read what the owner may
+            mode |= 0o440  # the pod's group may read what the pod may
         os.fchmod(out.fileno(), mode)
 
 

@@ -24,6 +24,7 @@ class File:
 
     content: bytes
     mode: int
+    uid: int | None = None  # who owns it; None: root
 
 
 Payload = dict[str, File]
@@ -53,7 +54,7 @@ def of(
     if volume.projected is not None:
         mode = volume.projected.default_mode
         files: Payload = {}
-        for part in volume.projected.sources:
+        for index, part in enumerate(volume.projected.sources):
             if ref := part.config_map:
                 found = _config_map(lookup.config_map(ref.name))
                 what = f'configmap "{ref.name}"'
@@ -68,9 +69,39 @@ def of(
                 if token is None:
                     account = pod.spec.service_account_name or "default"
                     raise ConfigError(f'no token of service account "{account}" yet')
-                files[_safe(wanted.path)] = File(token.encode(), mode)
+                files[_safe(wanted.path)] = _for_one(token.encode(), mode, pod)
+            if (bundle := part.cluster_trust_bundle) is not None:
+                files[_safe(bundle.path)] = _for_one(lookup.trust_anchors(bundle), mode, pod)
+            if (certificate := part.pod_certificate) is not None:
+                key, chain = lookup.credential(volume.name, index)
+                for path, content in (
+                    (certificate.credential_bundle_path, key + chain),
+                    (certificate.key_path, key),
+                    (certificate.certificate_chain_path, chain),
+                ):
+                    if path:
+                        files[_safe(path)] = _for_one(content, mode, pod)
         return files
     return None
+
+
+def _for_one(content: bytes, mode: int, pod: Pod) -> File:
+    """A file that only the pod's user or group is to read, where the pod says who they are."""
+    context = pod.spec.security_context
+    user = _user(pod)
+    has_group = context is not None and context.fs_group is not None
+    return File(content, 0o600 if user is not None or has_group else mode, user)
+
+
+def _user(pod: Pod) -> int | None:
+    """The one user as whom all containers run; None where they differ or do not say."""
+    of_pod = pod.spec.security_context
+    default = of_pod.run_as_user if of_pod is not None else None
+    users = set()
+    for container in [*pod.spec.init_containers, *pod.spec.containers]:
+        own = container.security_context.run_as_user if container.security_context else None
+        users.add(own if own is not None else default)
+    return users.pop() if len(users) == 1 else None
 
 
 def _config_map(found: ConfigMap | None) -> dict[str, bytes] | None:

@@ -6,11 +6,12 @@ A mutation gives a part of the object (`Object{…}`), which is merged in, or a 
 
 from typing import Any, NamedTuple
 
-from motley.api import defaults, status
+from motley.api import status
 from motley.api.cel import CelError, Program
 from motley.api.patch import json as json_patch
 from motley.api.patch import strategic
 from motley.apiserver import document
+from motley.apiserver.admission import mutation as mutations
 from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup, kind_of
 from motley.apiserver.admission.matching import CONFIGURATION
@@ -71,7 +72,7 @@ class MutatingAdmissionPolicy:
                 continue
             done.add(name)
             await self._apply(change, applied)
-        defaults.apply(change.kind, change.new)
+        mutations.prune(change)
 
     async def _apply(self, change: Change, applied: Applied[MutatingPolicy]) -> None:
         policy = applied.policy
@@ -118,7 +119,7 @@ def _mutate(change: Change, mutation: Mutation, values: Document) -> None:
         if not isinstance(found, dict):
             raise CelError("an ApplyConfiguration expression gives an Object")
         after = strategic.apply(change.kind, before, found)
-    replace(change.new, after)
+    mutations.become(change, after)
 
 
 def plain(value: Any) -> Any:
@@ -128,31 +129,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value
-
-
-_KEPT = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "generateName",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-)
-
-
-def replace(target: Document, wanted: Document) -> None:
-    """Make one document the other, in place: whoever holds it sees the change.
-
-    What names the object is not the policy's or the webhook's to change.
-    """
-    metadata = target["metadata"]
-    target.clear()
-    target.update(wanted)
-    if not isinstance(target.get("metadata"), dict):
-        target["metadata"] = {}
-    for field in _KEPT:
-        target["metadata"].pop(field, None)
-    target["metadata"] = {**{f: metadata[f] for f in _KEPT if f in metadata}, **target["metadata"]}

@@ -12,17 +12,16 @@ import asyncio
 from random import Random
 from typing import Any
 
-from motley.api import codec, defaults, names, status
+from motley.api import codec, names, status
 from motley.api.cel import CelError
 from motley.api.patch import json as json_patch
 from motley.apiserver import document
-from motley.apiserver.admission import review
+from motley.apiserver.admission import mutation, review
 from motley.apiserver.admission.change import Change, interest
 from motley.apiserver.admission.lookup import Lookup, kind_of
 from motley.apiserver.admission.matching import CONFIGURATION
 from motley.apiserver.admission.policy import environment
 from motley.apiserver.admission.policy.authorizer import Decides
-from motley.apiserver.admission.policy.mutating import replace
 from motley.apiserver.admission.webhook import verdict
 from motley.apiserver.admission.webhook.caller import Caller, CallFailed
 from motley.apiserver.admission.webhook.configuration import Webhook, Webhooks
@@ -141,6 +140,11 @@ class MutatingAdmissionWebhook:
             if found.patch and change.verb in ("create", "update"):
                 changed = self._patch(webhook, change, found.patch) or changed
             left[webhook.identity] = codec.encode(change.new)
+        if changed and change.kind.definition is not None:
+            latest = codec.encode(change.new)
+            mutation.prune(change)
+            pruned = codec.encode(change.new)
+            left.update({who: pruned for who, seen in left.items() if seen == latest})
         return changed and first_round
 
     @staticmethod
@@ -151,16 +155,15 @@ class MutatingAdmissionWebhook:
             after = json_patch.apply(review.shown(change, before), patch)
             if not isinstance(after, dict):
                 raise status.BadRequest("the patched document is no object")
+            for field in ("kind", "apiVersion"):
+                if field not in before:
+                    after.pop(field, None)
+            mutation.become(change, after)
         except status.ApiError as error:
             raise status.InternalError(
                 f'Internal error occurred: failed calling webhook "{webhook.name}": '
                 f"applying its patch failed: {error.message}"
             ) from None
-        for field in ("kind", "apiVersion"):
-            if field not in before:
-                after.pop(field, None)
-        replace(change.new, after)
-        defaults.apply(change.kind, change.new)
         return change.new != before
 
 
