@@ -63,6 +63,7 @@ def test_exec_gives_output_error_and_exit_code(rig, chatty):
     )
     assert (done.stdout, done.returncode) == ("out\n", 42)
     assert done.stderr.startswith("err\n")
+    assert rig.exec(chatty, "echo", "a" * 20_000) == "a" * 20_000 + "\n"
 
 
 def test_exec_with_stdin_ends_when_the_input_does(rig, chatty):

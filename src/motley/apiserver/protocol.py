@@ -7,6 +7,7 @@ without waking a hundred tasks to do so. Everything else is uvicorn's.
 """
 
 import asyncio
+import dataclasses
 import logging
 import ssl
 import sys
@@ -19,12 +20,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
+from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from motley.apiserver import answer
 
 PEER = "peer_certificate"
 PUSHER = "pusher"
+_TARGET = "target"
 
 
 def _peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
@@ -66,6 +69,16 @@ class HttpProtocol(HttpToolsProtocol):
             return True
 
         return push if is_possible else _no_push
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, and the path beside it.
+
+        The command of a terminal is in the path, and may be long: the WebSocket library ends a
+        connection whose request line is longer than 8 KiB.
+        """
+        self.app_state[_TARGET] = self.url.decode("ascii")
+        self.url = b"/"
+        super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         """A method that HTTP does not know is refused as one that the API does not know."""
@@ -116,3 +129,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             PEER: _peer_certificate(transport),
         }
         super().connection_made(transport)
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin with the path as the client sent it."""
+        super().handle_connect(dataclasses.replace(event, path=self.app_state.pop(_TARGET)))

@@ -95,8 +95,6 @@ class Writer:
         """
         metadata = metadata_of(new)
         check_namespace(kind, metadata, namespace)
-        if metadata.get("resourceVersion"):
-            raise status.BadRequest("resourceVersion should not be set on objects to be created")
 
         def own(shown_as: scheme.Kind, made: Document) -> None:
             if manager is not None:
@@ -122,9 +120,10 @@ class Writer:
     async def _create(
         self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool
     ) -> Written:
+        has_version = bool(new["metadata"].get("resourceVersion"))
         for _ in range(_RACES):
             try:
-                return await self._create_once(kind, namespace, new, dry_run)
+                return await self._create_once(kind, namespace, new, dry_run, has_version)
             except Mismatch:
                 continue  # what is written along with it (a quota, an address) has changed
         raise status.Conflict(
@@ -133,7 +132,7 @@ class Writer:
         )
 
     async def _create_once(
-        self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool
+        self, kind: scheme.Kind, namespace: str, new: Document, dry_run: bool, has_version: bool
     ) -> Written:
         metadata = new["metadata"]
         name = str(metadata.get("name") or "")
@@ -143,6 +142,9 @@ class Writer:
             if errors := validation.create(kind, new):
                 raise status.invalid(kind.group, kind.kind, name, errors)
             await validate()
+            if has_version:  # told last, as in Kubernetes: who may not create hears that instead
+                text = "resourceVersion should not be set on objects to be created"
+                raise status.BadRequest(text)
             key = kind.key(namespace, name)
             value = await self.conversions.encode(kind, new)
             if dry_run:

@@ -29,6 +29,7 @@ from motley.node.podworker import PodWorker
 log = journal.get(__name__)
 
 NODE_LOGS = Path("/var/log")
+_LINE_LIMIT = 1024 * 1024  # Go's limit for a request's head: commands are in its first line
 
 FindWorker = Callable[[Key], PodWorker | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,7 +69,9 @@ class Server:
     async def run(self, host: str, port: int, tls: ssl.SSLContext) -> None:
         """Serve until cancelled."""
         async with aiohttp.ClientSession() as self._http:
-            runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=1.0)
+            runner = web.AppRunner(
+                self.app(), access_log=None, shutdown_timeout=1.0, max_line_size=_LINE_LIMIT
+            )
             await runner.setup()
             try:
                 await web.TCPSite(runner, host, port, ssl_context=tls).start()

@@ -71,6 +71,19 @@ async def test_a_rule_that_does_not_hold_refuses_in_its_own_words(api):
     assert changed.code == 422
 
 
+async def test_who_may_not_create_hears_that_before_anything_about_the_version(api):
+    await policy(api, {"expression": "!('bad' in object.data)", "message": "bad key"})
+
+    def versioned(key):
+        return {"metadata": {"name": "a", "resourceVersion": "3"}, "data": {key: "1"}}
+
+    bad, good = [await api.create(MAPS, versioned(key)) for key in ("bad", "good")]
+
+    assert bad.message.endswith("bad key")
+    assert good.code == 400
+    assert good.message == "resourceVersion should not be set on objects to be created"
+
+
 async def test_a_binding_may_only_warn(api):
     await policy(
         api,

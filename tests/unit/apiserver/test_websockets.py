@@ -143,7 +143,7 @@ async def agent(api, a_pod):
     app.router.add_get("/{what:exec|attach}/{rest:.*}", found.stream)
     app.router.add_get("/portForward/{rest:.*}", found.forward)
     app.router.add_get("/containerLogs/{rest:.*}", found.logs)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, max_line_size=100_000)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=selfsigned.context("stand-in"))
     await site.start()
@@ -200,6 +200,15 @@ async def test_what_is_typed_as_text_arrives(client, agent):
     messages, _ = await client.messages(path, ["v4.channel.k8s.io"], "\0é")
 
     assert b"\x02\x00" + "é".encode() in messages
+
+
+async def test_a_command_may_be_long(client, agent):
+    path = f"{PODS}/p/exec?container=c&command=echo&command={'a' * 30_000}&stdout=1"
+
+    messages, _ = await client.messages(path, ["v5.channel.k8s.io"])
+
+    assert messages[1] == b"\x01out\n"
+    assert f"command={'a' * 30_000}&" in agent.asked[0]
 
 
 async def test_a_message_that_is_no_base64_is_skipped(client, agent):

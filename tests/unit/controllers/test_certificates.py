@@ -54,6 +54,13 @@ def test_a_nodes_client_certificate_says_who_and_what_for(authority):
     assert made.serial_number == 7
 
 
+@pytest.mark.parametrize(("lasts_s", "since_s"), [(3600, 300), (8 * 3600, 300), (86400, 6 * 3600)])
+def test_a_short_life_begins_just_now_and_a_long_one_hours_ago(authority, lasts_s, since_s):
+    pem = authority.sign(request(), CLIENT_USAGES, lasts_s, NOW, 7)
+    made = x509.load_pem_x509_certificate(pem)
+    assert made.not_valid_before_utc.timestamp() == NOW - since_s
+
+
 def test_no_certificate_outlives_its_authority(authority):
     pem = authority.sign(request(), CLIENT_USAGES, 100 * 365 * 86400.0, NOW, 1)
     made = x509.load_pem_x509_certificate(pem)
