@@ -76,6 +76,9 @@ class HttpProtocol(HttpToolsProtocol):
         The command of a terminal is in the path, and may be long: the WebSocket library ends a
         connection whose request line is longer than 8 KiB.
         """
+        if not self.url.isascii():
+            self.send_400_response("Invalid HTTP request received.")
+            return
         self.app_state[_TARGET] = self.url.decode("ascii")
         self.url = b"/"
         super().handle_websocket_upgrade()

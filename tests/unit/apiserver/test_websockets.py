@@ -87,6 +87,7 @@ class Client:
         self.api = api
         self._http = http
         self._base = base
+        self.address = ("127.0.0.1", int(base.rpartition(":")[2]))
 
     @contextlib.asynccontextmanager
     async def open(self, path, offered=(), *, token="admin"):
@@ -209,6 +210,15 @@ async def test_a_command_may_be_long(client, agent):
 
     assert messages[1] == b"\x01out\n"
     assert f"command={'a' * 30_000}&" in agent.asked[0]
+
+
+async def test_a_path_that_is_not_ascii_is_refused(client):
+    reader, writer = await asyncio.open_connection(*client.address)
+    upgrade = "connection: upgrade\r\nupgrade: websocket"
+    writer.write(f"GET /é HTTP/1.1\r\nhost: x\r\n{upgrade}\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        assert await reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
+    writer.close()
 
 
 async def test_a_message_that_is_no_base64_is_skipped(client, agent):
