@@ -49,12 +49,18 @@ def rfc3339(seconds: float) -> str:
 
 @lru_cache(maxsize=64)  # a busy server asks for the same second thousands of times
 def _rfc3339(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(second, "seconds")
 
 
 def rfc3339_micro(seconds: float) -> str:
     """`metav1.MicroTime`: six digits, as Kubernetes writes Lease times."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _written(seconds, "microseconds")
+
+
+def _written(seconds: float, precision: str) -> str:
+    # Not strftime: it writes the year 1 as "1".
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment.replace(tzinfo=None).isoformat(timespec=precision)}Z"
 
 
 def parse_rfc3339(text: str) -> float:

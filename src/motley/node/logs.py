@@ -93,13 +93,15 @@ def remove(root: Path, uid: str) -> None:
 
 
 def tail(path: Path, lines: int) -> bytes:
-    """The text of the last lines of a log."""
+    """The text of the last lines of a log, as it was written: perhaps without a last newline."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
         _seek_tail(file, lines)
         found = [parse(raw) for raw in file]
-    return b"".join(line.text + b"\n" for line in found if line is not None)
+    return b"".join(
+        line.text + (b"\n" if line.is_whole else b"") for line in found if line is not None
+    )
 
 
 def _seek_tail(file: BinaryIO, lines: int) -> int:

@@ -12,6 +12,12 @@ def test_times_are_written_in_utc_with_whole_seconds():
     assert clock.rfc3339(MOMENT + 0.999) == "2026-11-15T00:00:00Z"
 
 
+def test_years_have_four_digits():
+    first = clock.parse_rfc3339("0001-01-01T00:00:02Z")
+    assert clock.rfc3339(first) == "0001-01-01T00:00:02Z"
+    assert clock.rfc3339_micro(first) == "0001-01-01T00:00:02.000000Z"
+
+
 def test_micro_times_always_have_six_digits():
     assert clock.rfc3339_micro(MOMENT) == "2026-11-15T00:00:00.000000Z"
     assert clock.rfc3339_micro(MOMENT + 0.25) == "2026-11-15T00:00:00.250000Z"

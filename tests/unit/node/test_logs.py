@@ -229,3 +229,9 @@ def test_a_rotation_nobody_can_mean_is_refused(flag, why):
     done = CliRunner().invoke(main, ["node", flag])
     assert done.exit_code == 2
     assert why in done.output
+
+
+def test_the_end_of_a_log_has_no_newline_that_nobody_wrote(tmp_path):
+    path = tmp_path / "0.log"
+    path.write_text("2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:01Z stdout P DONE\n")
+    assert logs.tail(path, 10) == b"one\nDONE"
