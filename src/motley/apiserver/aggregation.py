@@ -38,6 +38,8 @@ Document = dict[str, Any]
 CHECK_EVERY_S = 30.0  # kube-aggregator's interval for services that do not change
 _SOON_S = 0.2
 MANAGER = "kube-apiserver"
+# What the client did not say is not said for it: a body without a type would be no JSON any more.
+_NOT_ADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _SYSTEM, _TRUST = "kube-system", "extension-apiserver-authentication"
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 _CHECK_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
@@ -349,6 +351,7 @@ class Aggregation:
                 info.method,
                 url,
                 headers=passed,
+                skip_auto_headers=_NOT_ADDED,
                 data=data,
                 ssl=self._context(target),
                 server_hostname=_server_name(target),

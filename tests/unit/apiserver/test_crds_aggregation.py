@@ -131,6 +131,16 @@ async def test_a_request_for_a_remote_group_carries_the_user_and_no_credentials(
     assert "authorization" not in asked.headers
 
 
+async def test_a_body_without_a_type_is_passed_on_without_one(metrics):
+    """Kubernetes takes it for JSON; any type that was added here it would refuse."""
+    url = f"/apis/{GROUP}/v1/nodes"
+
+    answered = await metrics.call("POST", url, {"a": 1}, content_type="")
+
+    assert answered.code == 201
+    assert not metrics.seen[-1].headers.get("content-type")
+
+
 async def test_remote_watches_are_streams(metrics):
     async with metrics.watch(f"/apis/{GROUP}/v1/nodes?watch=true") as watching:
         assert await watching.events(2) == [("ADDED", "n0"), ("ADDED", "n1")]

@@ -261,3 +261,15 @@ async def test_an_impersonated_service_account_has_its_groups(api):
         "system:serviceaccounts:demo",
         "system:authenticated",
     ]
+
+
+async def test_an_extension_server_bound_to_the_default_role_reads_whom_to_trust(api):
+    """As the charts of metrics servers do it."""
+    system = f"{RBAC}/namespaces/kube-system"
+    trust = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    bound = binding("metrics", "Role", "extension-apiserver-authentication-reader")
+    assert (await api.get(trust, token="alice")).code == 403
+    assert (await api.create(f"{system}/rolebindings", bound)).code == 201
+
+    # There is none here, which only somebody who may look is told.
+    assert (await api.get(trust, token="alice")).code == 404

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley.apiserver.authz import bootstrap, defaults
+from motley.apiserver.authz import bootstrap, defaults, namespaced
 from motley.apiserver.authz.rules import Rule, described, missing
 
 
@@ -104,6 +104,17 @@ def test_every_default_binding_leads_to_a_default_role():
 
     for binding in defaults.cluster_role_bindings():
         assert binding["roleRef"]["name"] in known
+
+
+def test_every_default_binding_in_a_namespace_leads_to_a_role_there():
+    def place(one):
+        return one["metadata"]["namespace"]
+
+    known = {(place(role), role["metadata"]["name"]) for role in namespaced.roles()}
+
+    assert ("kube-system", "extension-apiserver-authentication-reader") in known
+    for binding in namespaced.role_bindings():
+        assert (place(binding), binding["roleRef"]["name"]) in known
 
 
 def test_edit_includes_view_and_admin_includes_edit():

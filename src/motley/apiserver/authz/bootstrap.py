@@ -13,7 +13,7 @@ from typing import Any
 from motley.api import scheme, status
 from motley.api.fields import tracking
 from motley.apiserver import document
-from motley.apiserver.authz import defaults, rbac
+from motley.apiserver.authz import defaults, namespaced, rbac
 from motley.apiserver.authz.rules import Rule, missing
 from motley.apiserver.writer import SERVER, Writer
 from motley.lib import journal
@@ -35,26 +35,31 @@ async def run(writer: Writer) -> None:
                 rbac.kind("clusterrolebindings"),
                 reconciled_binding,
             ),
+            (namespaced.roles(), rbac.kind("roles"), reconciled_role),
+            (namespaced.role_bindings(), rbac.kind("rolebindings"), reconciled_binding),
         ):
             stored = await _stored(writer, kind)
             for one in wanted:
-                name = one["metadata"]["name"]
-                if name not in stored:
+                at = _place(one)
+                if at not in stored:
                     group.create_task(_create(writer, kind, one))
-                elif reconcile(stored[name], one) is not None:
-                    group.create_task(_update(writer, kind, name, one, reconcile))
+                elif reconcile(stored[at], one) is not None:
+                    group.create_task(_update(writer, kind, one, reconcile))
 
 
-async def _stored(writer: Writer, kind: scheme.Kind) -> dict[str, Document]:
+def _place(one: Document) -> tuple[str, str]:
+    return one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+
+async def _stored(writer: Writer, kind: scheme.Kind) -> dict[tuple[str, str], Document]:
     records = (await writer.store.range(kind.storage_prefix)).records
-    decoded = [document.decode(record.value) for record in records]
-    return {one["metadata"]["name"]: one for one in decoded}
+    return {_place(one): one for one in (document.decode(record.value) for record in records)}
 
 
 async def _create(writer: Writer, kind: scheme.Kind, wanted: Document) -> None:
     wanted["metadata"]["managedFields"] = _owners(writer, kind, wanted)
     try:
-        await writer.create(kind, "", wanted, manager=None)
+        await writer.create(kind, _place(wanted)[0], wanted, manager=None)
     except status.AlreadyExists:
         return  # another server of the cluster was quicker
     log.debug("default policy created", kind=kind.kind, name=wanted["metadata"]["name"])
@@ -78,9 +83,10 @@ def _owners(writer: Writer, kind: scheme.Kind, wanted: Document) -> list[Documen
 
 
 async def _update(
-    writer: Writer, kind: scheme.Kind, name: str, wanted: Document, reconcile: Reconcile
+    writer: Writer, kind: scheme.Kind, wanted: Document, reconcile: Reconcile
 ) -> None:
-    await writer.update(kind, "", name, lambda old: reconcile(old, wanted) or old)
+    namespace, name = _place(wanted)
+    await writer.update(kind, namespace, name, lambda old: reconcile(old, wanted) or old)
     log.info("default policy completed", kind=kind.kind, name=name)
 
 
