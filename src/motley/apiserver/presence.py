@@ -132,7 +132,7 @@ async def write_endpoints(writer: Writer, wanted: Document) -> None:
     kind = kind_of("", "endpoints")
 
     def correct(stored: Document) -> Document | None:
-        if stored.get("subsets", []) == wanted["subsets"]:
+        if (stored.get("subsets") or []) == wanted["subsets"]:
             return None
         metadata = {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}
         return {**stored, "metadata": metadata, "subsets": wanted["subsets"]}

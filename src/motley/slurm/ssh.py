@@ -120,12 +120,15 @@ class Connection:
         """Run a command and wait for its end. Raises Unreachable, also when it takes too long."""
         # The host itself ends it: a command that nobody waits for would keep its channel.
         bounded = f"exec timeout -k 5 {timeout_s:g} sh -c {shlex.quote(command)}"
-        begun = self._clock.monotonic()
+        begun = 0.0
         async with self._channels, self._using() as connection:
-            process = await self._channel(
-                connection,
-                lambda: connection.create_process(bounded, input=stdin, errors="replace"),
-            )
+
+            async def opened() -> asyncssh.SSHClientProcess[str]:
+                nonlocal begun
+                begun = self._clock.monotonic()  # not before: it may have waited for its turn
+                return await connection.create_process(bounded, input=stdin, errors="replace")
+
+            process = await self._channel(connection, opened)
             try:
                 async with asyncio.timeout(timeout_s + _LATE_S):
                     done = await process.wait()

@@ -207,3 +207,16 @@ async def test_a_write_whose_outcome_is_unknown_is_not_asked_for_again_by_itself
     answer = await api.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
     assert (answer.code, answer.json["reason"]) == (504, "Timeout")
     assert "retry-after" not in answer.headers
+
+
+async def test_who_finds_everything_as_it_should_be_writes_nothing(api):
+    writer = api.app._core.writer
+    one = Presence(writer, ONE, Hand())
+    await one._renew()
+    await one.reconcile()
+    before = await writer.store.revision()
+
+    await one.reconcile()
+
+    assert await endpoints(api) == {str(ONE)}
+    assert await writer.store.revision() == before
