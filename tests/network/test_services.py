@@ -160,7 +160,7 @@ def test_a_service_without_endpoints_refuses_at_once(shared, asker):
     # The kernel tells a local UDP sender before the ICMP message does.
     (refusal,) = names(client.udp("10.96.0.57"))
     assert refusal == ("PermissionError" if asker == "host" else "ConnectionRefusedError")
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10  # twenty that wait would take a minute
 
 
 def test_session_affinity_keeps_a_client_with_its_endpoint(shared):
@@ -246,7 +246,7 @@ def test_services_answer_while_the_api_server_is_away(node):
 def test_the_proxy_ends_promptly_and_cleanly_on_sigterm(node):
     started = time.monotonic()
     assert node.proxy.kill(signal.SIGTERM) == 0
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 8
     assert "Traceback" not in node.proxy.log.read_text()
 
 

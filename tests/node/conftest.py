@@ -26,6 +26,7 @@ NODE = "node-1"
 MOTLEY = [sys.executable, "-m", "motley.cli.main"]
 BUSYBOX = "localhost/motley/busybox:1"
 POD_MAX_PIDS = 100
+FAILED = pytest.StashKey[bool]()
 NO_TOKEN = {"automountServiceAccountToken": False}
 
 
@@ -54,6 +55,7 @@ class Rig:
         self.kubectl_program = install.kubectl(cache, say=lambda _: None)
         self.layout = containerd.Layout(self.root / "containerd", self.root / "cni")
         self.processes = {}
+        self.made = []
         self.logs = self.root / "logs"
         self.logs.mkdir()
 
@@ -195,6 +197,7 @@ class Rig:
     def create(self, *objects):
         for pod in (one for one in objects if one["kind"] == "Pod"):
             pod["spec"] = {**NO_TOKEN, **pod["spec"]}
+            self.made.append(pod["metadata"])
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.kubectl("create", "--validate=false", "-f", "-", input=text)
 
@@ -232,6 +235,13 @@ class Rig:
 
     def delete(self, name, *arguments):
         self.kubectl("delete", "pod", name, "--timeout=30s", *arguments)
+
+    def forget(self, pods):
+        """Take away what a failed test left, so that it disturbs no other."""
+        for one in pods:
+            where = ("--namespace", one.get("namespace", "default"))
+            now = ("--ignore-not-found", "--grace-period=1", "--wait=false")
+            self.kubectl("delete", "pod", one["name"], *where, *now, check=False)
 
     def agent_log(self):
         return (self.logs / "node.log").read_text(errors="replace")
@@ -334,11 +344,25 @@ def rig(cache):
         made.destroy()
 
 
+@pytest.fixture(autouse=True)
+def _pods_of_failed_tests_go(request):
+    """A test that fails half way leaves its pods, and busy ones would fail all that follow."""
+    if "rig" not in request.fixturenames:
+        yield
+        return
+    made = request.getfixturevalue("rig")
+    before = len(made.made)
+    yield
+    if request.node.stash.get(FAILED, False):
+        made.forget(made.made[before:])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Show the processes' logs below the failure of a test that used the rig."""
     report = yield
     used = item.funcargs.get("rig") if hasattr(item, "funcargs") else None
     if report.failed and used is not None:
+        item.stash[FAILED] = True
         report.sections.append(("process logs", used.tails()))
     return report

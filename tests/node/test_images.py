@@ -213,7 +213,7 @@ def test_a_refused_pull_says_why_and_a_corrected_secret_is_used_at_once(rig, reg
         assert "wrong" not in waiting(rig, name)[1].replace(name, "")
     right = secret("pull", {"auths": {GUARDED: login()}})["data"]
     rig.kubectl("patch", "secret", "pull", "-p", json.dumps({"data": right}))
-    rig.until_ready("wrong", timeout_s=6)  # not after a back-off of ten seconds
+    rig.until_ready("wrong", timeout_s=8)  # not after a back-off of ten seconds
     assert rig.exec("wrong", "cat", "/word") == "hidden\n"
     # Who has no credentials does not get it from who has, though it is here now.
     rig.pod("thief", image=image)

@@ -136,7 +136,7 @@ def test_deletion_is_graceful_with_its_hook_and_its_last_words(rig):
         "polite",
         *("sh", "-c", script),
         pod_spec={
-            "terminationGracePeriodSeconds": 10,
+            "terminationGracePeriodSeconds": 25,
             "volumes": [{"name": "host", "hostPath": {"path": str(story)}}],
         },
         volumeMounts=[{"name": "host", "mountPath": "/host"}],
@@ -145,7 +145,7 @@ def test_deletion_is_graceful_with_its_hook_and_its_last_words(rig):
     rig.until_ready("polite")
     began = time.monotonic()
     rig.delete("polite")
-    assert time.monotonic() - began < 5, "a process that obeys is not waited for"
+    assert time.monotonic() - began < 15, "a process that obeys is not waited for"
     assert (story / "story").read_text() == "hook\nterm\n"
 
 

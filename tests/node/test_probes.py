@@ -17,9 +17,9 @@ def test_readiness_follows_what_the_container_says(rig):
     rig.until_phase("moody", "Running")
     assert rig.container("moody")["ready"] is False
     rig.exec("moody", "touch", "/tmp/ready")
-    rig.until_ready("moody", timeout_s=6)
+    rig.until_ready("moody", timeout_s=20)
     rig.exec("moody", "rm", "/tmp/ready")
-    eventually(lambda: rig.container("moody")["ready"] is False, timeout_s=6)
+    eventually(lambda: rig.container("moody")["ready"] is False, timeout_s=20)
     assert rig.container("moody")["restartCount"] == 0
     rig.delete("moody")
 

@@ -50,7 +50,7 @@ class Watching:
 
     async def event(self) -> dict[str, Any] | None:
         """The next event; None when the stream has ended."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             line = await self._lines.get()
         return None if line is None else json.loads(line)
 
@@ -148,13 +148,13 @@ class Api:
         async with asyncio.TaskGroup() as group:
             scope = _scope("GET", url, token, "", accept, None)
             serving = group.create_task(self.app(scope, receive, send))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await started.wait()
             try:
                 yield Watching(lines, stop)
             finally:
                 stop.set()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     await serving
 
 

@@ -221,7 +221,7 @@ async def test_a_policy_that_cannot_work_is_not_stored(api):
 async def test_a_stored_policy_is_marked_as_seen(api):
     await policy(api, {"expression": "true"})
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             found = (await api.get(f"{GROUP}/validatingadmissionpolicies/p")).json
             if found.get("status"):

@@ -98,7 +98,7 @@ class Converter:
 
 async def until_asked(converter, count):
     """Wait for that many reviews, and a moment for those who would ask too."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(converter.reviews) < count:
             await asyncio.to_thread(lambda: None)
     await asyncio.to_thread(lambda: None)
@@ -394,7 +394,7 @@ async def test_who_waits_for_a_cache_that_is_dropped_gets_its_successor(plain):
     kind = scheme.resource(GROUP, "v1", "hosts")
     caches = plain.app._core.caches
     caches.drop(kind)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         waiting = group.create_task(caches.of(kind))
         while kind.storage_prefix not in caches._caches:
             await SYSTEM.sleep(0)

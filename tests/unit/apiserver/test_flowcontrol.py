@@ -241,7 +241,7 @@ LEVELS = f"/apis/{defaults.GROUP}/v1/prioritylevelconfigurations"
 
 async def settled(check):
     """Wait, a moment at most, until something the server does by itself has happened."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not (found := await check()):
             await SYSTEM.sleep(0.01)
     return found

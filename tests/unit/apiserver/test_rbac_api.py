@@ -36,7 +36,7 @@ DEVELOPERS = {"kind": "Group", "name": "developers", "apiGroup": GROUP}
 
 async def refused_soon(api, url: str, **options) -> None:
     """Rights end when the caches have heard of it, which takes a turn of the loop."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await api.get(url, **options)).code == 200:
             await SYSTEM.sleep(0.001)
 

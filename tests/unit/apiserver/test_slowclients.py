@@ -46,7 +46,7 @@ async def server():
 
 
 async def until(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await SYSTEM.sleep(0.01)
 

@@ -52,7 +52,7 @@ class Agent:
         await found.send_bytes(b"\x01")
         await found.send_bytes(b"\x01out\n")
         if "stdin=true" in request.query_string:
-            heard = await found.receive(timeout=5)
+            heard = await found.receive(timeout=20)
             assert heard.type is WSMsgType.BINARY
             await found.send_bytes(b"\x02" + heard.data)
         await found.send_bytes(b"\x03" + json.dumps(self.outcome).encode())
@@ -65,7 +65,7 @@ class Agent:
         await found.prepare(request)
         for channel in (b"\x00", b"\x01"):
             await found.send_bytes(channel + (7000).to_bytes(2, "little"))
-        heard = await found.receive(timeout=5)
+        heard = await found.receive(timeout=20)
         await found.send_bytes(heard.data.upper())
         await found.close()
         return found
@@ -216,7 +216,7 @@ async def test_a_path_that_is_not_ascii_is_refused(client):
     reader, writer = await asyncio.open_connection(*client.address)
     upgrade = "connection: upgrade\r\nupgrade: websocket"
     writer.write(f"GET /é HTTP/1.1\r\nhost: x\r\n{upgrade}\r\n\r\n".encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
     writer.close()
 
@@ -315,7 +315,7 @@ async def test_a_watcher_that_leaves_is_forgotten(client):
     streams = client.api.app._core.streams
     async with client.open(f"{MAPS}?watch=1"):
         assert len(streams) == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while streams:
             await asyncio.wait(streams, timeout=0.1)
 

@@ -148,7 +148,7 @@ class Scripted:
         self.asked[request.method] += 1
         if self.code != 200:
             body = {"kind": "Status", "code": self.code, "message": "no"}
-            return web.json_response(body, status=self.code, headers={"Retry-After": "1"})
+            return web.json_response(body, status=self.code, headers={"Retry-After": "30"})
         if "watch" in request.query:
             answer = web.StreamResponse()
             await answer.prepare(request)
@@ -224,7 +224,7 @@ async def test_a_question_one_server_cannot_answer_is_put_to_another_without_wai
     begun = SYSTEM.monotonic()
     for _ in range(6):
         await client.get(ConfigMap, "a", "n")
-    assert SYSTEM.monotonic() - begun < 0.9  # Retry-After is a second
+    assert SYSTEM.monotonic() - begun < 10
     assert servers[0].asked["GET"]
 
 

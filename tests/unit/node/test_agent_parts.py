@@ -217,7 +217,7 @@ async def test_a_passing_status_is_written_when_nothing_follows(monkeypatch):
 
     async def steps(api, writer):
         writer.set(_pod(), _status("Pending"), is_passing=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not api.patches:
                 await SYSTEM.sleep(0.01)
 

@@ -140,7 +140,7 @@ async def test_hungry_stubborn_and_broken_containers(runtime, tmp_path):
     await runtime.stop_container(stubborn, 0)
     with pytest.raises(RuntimeFailure, match="no such command"):
         await started(runtime, tmp_path, "broken")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (pod := await runtime.pod("u1")).latest("hungry").is_running:
             await SYSTEM.sleep(0.01)
     assert pod.latest("hungry").reason == "OOMKilled"

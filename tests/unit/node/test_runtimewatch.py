@@ -67,7 +67,7 @@ async def watch(monkeypatch, runtime, workers, events, until, wanted=("u",), orp
     watching = RuntimeWatch(
         runtime, workers, lambda: wanted, orphan or (lambda uid: None), QuickClock()
     )
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(watching.run())
         await until.wait()
         running.cancel()
@@ -137,7 +137,7 @@ async def test_a_broken_stream_is_opened_again_and_followed_by_a_relist(monkeypa
 
     monkeypatch.setattr(containerd, "events", stream)
     watching = RuntimeWatch(Runtime(), {}, lambda: (), lambda uid: None, QuickClock())
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(watching.run())
         await again.wait()
         running.cancel()

@@ -2,15 +2,16 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
 
-from motley.ops import processes, spawning, statefile
+from motley.ops import processes, spawning
 from motley.ops.supervision import Spec
+
+from . import supervised
+from .supervised import eventually
 
 LISTENER = """
 import os, signal, socket, sys
@@ -23,63 +24,20 @@ while True: s.accept()[0].close()
 """
 
 
-def eventually(check, timeout_s=15.0):
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"still not: {check}"
-        subprocess.run(["sleep", "0.02"], check=True)
-
-
-class Rig:
-    def __init__(self, root):
-        self.root = root
-        (root / "run").mkdir()
-        (root / "logs").mkdir()
-        self.started = []
-
+class Rig(supervised.Rig):
     def spec(self, name, **options):
         path = self.root / f"{name}.sock"
         command = (sys.executable, "-c", LISTENER, str(path))
         return Spec(name=name, command=command, probe=f"unix:{path}", **options)
 
-    def ask(self, *specs):
-        statefile.write(self.root / "run" / "components.json", list(specs))
-
-    def start(self):
-        with (self.root / "logs" / "supervisor.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "motley.ops.supervisor", str(self.root)], stderr=log
-            )
-        self.started.append(process)
-        return process
-
-    @property
-    def state(self):
-        return statefile.read_state(self.root / "run" / "state.json")
-
-    def running(self, *names):
-        state = self.state
-        found = {c.name: c for c in state.components if c.state == "running"}
-        return found if state.is_supervised and set(found) == set(names) else None
-
-    def close(self):
-        for process in self.started:
-            process.kill()
-            process.wait()
-        for process in processes.of_cluster(self.root):
-            processes.send(process, signal.SIGKILL)
-        for process in list(processes.of_cluster(self.root)):
-            processes.wait(process, 5)
-
 
 @pytest.fixture
 def rig(tmp_path):
     rig = Rig(tmp_path)
-    yield rig
-    rig.close()
+    try:
+        yield rig
+    finally:
+        rig.close()
 
 
 def test_components_start_in_order_and_stop_on_sigterm(rig):

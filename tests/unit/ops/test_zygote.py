@@ -13,53 +13,19 @@ import msgspec
 import pytest
 
 from motley.lib import clock
-from motley.ops import preloaded, processes, spawning, statefile, zygote
+from motley.ops import preloaded, processes, spawning, zygote
 from motley.ops.supervision import Spec
+
+from . import supervised
+from .supervised import eventually
 
 COMPONENT = "timeit"  # stands for a component: a module that runs what its arguments say
 NEVER_ENDS = ("-n", "1", "-r", "1", "-s", "import signal", "signal.pause()")
 
 
-def eventually(check, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"still not: {check}"
-        subprocess.run(["sleep", "0.02"], check=True)
-
-
-class Rig:
-    def __init__(self, root):
-        self.root = root
-        (root / "run").mkdir()
-        (root / "logs").mkdir()
-        self.supervisors = []
-
+class Rig(supervised.Rig):
     def command(self, *arguments):
         return (sys.executable, "-P", "-m", COMPONENT, *(arguments or NEVER_ENDS))
-
-    def ask(self, *specs):
-        statefile.write(self.root / "run" / "components.json", list(specs))
-
-    def start(self):
-        with (self.root / "logs" / "supervisor.log").open("ab") as log:
-            self.supervisors.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "motley.ops.supervisor", str(self.root)], stderr=log
-                )
-            )
-        return self.supervisors[-1]
-
-    @property
-    def state(self):
-        return statefile.read_state(self.root / "run" / "state.json")
-
-    def running(self, *names):
-        state = self.state
-        found = {c.name: c for c in state.components if c.state == "running"}
-        return found if state.is_supervised and set(found) == set(names) else None
 
     def restarted(self, name, restarts):
         def check():
@@ -81,14 +47,6 @@ class Rig:
     def logged(self):
         return (self.root / "logs" / "supervisor.log").read_text()
 
-    def close(self):
-        for process in self.supervisors:
-            process.kill()
-            process.wait()
-        for process in list(processes.of_cluster(self.root)):
-            processes.send(process, signal.SIGKILL)
-            processes.wait(process, 5)
-
 
 @pytest.fixture
 def rig(tmp_path):
@@ -97,7 +55,6 @@ def rig(tmp_path):
         yield rig
     finally:
         rig.close()
-    assert processes.of_cluster(rig.root) == {}
 
 
 def parent(pid):

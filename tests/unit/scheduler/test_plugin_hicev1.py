@@ -399,7 +399,7 @@ async def test_the_scheduler_can_look_images_up_itself(world, fed, pod, monkeypa
     assert isinstance(plugin.pre_filter(world.info(pod(image=image)), world.nodes), Reject)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(plugin.background(None))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await found.wait()
         running.cancel()
     assert world.allowed(plugin, pod(image=image)) == ["z"]

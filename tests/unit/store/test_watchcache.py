@@ -31,7 +31,7 @@ async def running(store, capacity=100, attributes=label):
     cache = WatchCache(store, PODS, attributes, capacity)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(cache.run())
-        await asyncio.wait_for(cache.ready(), 5)
+        await asyncio.wait_for(cache.ready(), 20)
         yield cache
         following.cancel()
 
@@ -53,7 +53,7 @@ async def put(store, key, value=b"x"):
 
 async def take(cursor, count):
     events = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(events) < count:
             events += await anext(cursor)
     assert len(events) == count
@@ -102,7 +102,7 @@ async def test_waiting_for_a_revision_that_does_not_come_ends(cache):
 
 
 async def test_waiting_for_a_revision_of_another_resource_ends_when_it_comes(store, cache):
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(cache.wait_until(Revision(2)))
         await settle()
         await put(store, "/nodes/a")
@@ -232,7 +232,7 @@ async def test_a_shortcut_gets_what_a_waiting_reader_wants_and_lets_it_sleep(sto
     assert passed == []  # nobody waits: the reader will take it
     assert [e.attributes for e in await take(cursor, 1)] == ["early"]
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         reading = group.create_task(take(cursor, 1))
         await settle()
         await put(store, "/pods/a", b"one")
@@ -322,7 +322,7 @@ async def test_a_cache_that_loses_the_store_lists_again_and_cuts_its_watchers_of
         await store.compact(Revision(1))
         subscription.wake()
         with pytest.raises(Compacted):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 20)
         last = await put(store, "/pods/new")
         await cache.wait_until(last)
         assert [c.record.key for c in cache.list().items] == ["/pods/new", "/pods/old"]

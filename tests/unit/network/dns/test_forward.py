@@ -159,7 +159,7 @@ async def serving():
     server = DnsServer(resolver, "127.0.0.1", 0)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(server.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await server.is_listening.wait()
         yield server, upstreams
         running.cancel()
