@@ -22,6 +22,7 @@ from motley.apiserver import (
     framing,
     metrics,
     negotiate,
+    pumping,
     request,
     warningheaders,
 )
@@ -257,26 +258,12 @@ class App:
         await send(_start(result, None, extra))
         if result.shortcut is not None and PUSHER in scope["state"]:
             result.shortcut(scope["state"][PUSHER](scope))
-        disconnected = False
 
         async def pump() -> None:
             async for chunk in result.chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-        async def listen(pumping: asyncio.Task[None]) -> None:
-            nonlocal disconnected
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            disconnected = True
-            pumping.cancel()
-
-        async with asyncio.TaskGroup() as group:
-            pumping = group.create_task(pump())
-            listening = group.create_task(listen(pumping))
-            self._core.streams.add(pumping)
-            pumping.add_done_callback(self._core.streams.discard)
-            pumping.add_done_callback(lambda _: listening.cancel())
-        if not disconnected:
+        if await pumping.run(self._core, pump(), receive, "http.disconnect"):
             await send({"type": "http.response.body", "body": b""})
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, 
 from typing import Any
 
 from motley.api import status
-from motley.apiserver import answer
+from motley.apiserver import answer, pumping
 from motley.apiserver.answer import JSON, Answer, Stream
 from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
@@ -64,36 +64,24 @@ async def serve(
         messages = _pieces(stream.chunks, is_text=chosen == BASE64)
     await receive()  # websocket.connect
     await send({"type": "websocket.accept", "subprotocol": chosen})
-    gone = False  # the client has left: there is nobody to say goodbye to
+    takes_messages = True
 
     async def pump() -> None:
-        nonlocal gone
+        nonlocal takes_messages
         async for message in messages:
             try:
                 async with asyncio.timeout(SLOW_CLIENT_S):
                     await send({"type": "websocket.send", **message})
             except TimeoutError:
                 log.warning("client too slow for its messages", path=info.path)
-                gone = True
+                takes_messages = False
                 return
             except OSError:  # the server's word for a client that is gone
-                gone = True
+                takes_messages = False
                 return
 
-    async def listen(pumping: asyncio.Task[None]) -> None:
-        nonlocal gone
-        while (await receive())["type"] != "websocket.disconnect":
-            pass
-        gone = True
-        pumping.cancel()
-
-    async with asyncio.TaskGroup() as group:
-        pumping = group.create_task(pump())
-        listening = group.create_task(listen(pumping))
-        core.streams.add(pumping)
-        pumping.add_done_callback(core.streams.discard)
-        pumping.add_done_callback(lambda _: listening.cancel())
-    if not gone:
+    has_ended = await pumping.run(core, pump(), receive, "websocket.disconnect")
+    if has_ended and takes_messages:
         await send({"type": "websocket.close", "code": 1000})
 
 

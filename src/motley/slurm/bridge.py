@@ -370,14 +370,9 @@ class JobController:
     async def _unreachable(self, job: SlurmJob, failure: Unreachable) -> Requeue:
         """Say so on the job; what is known of it stays."""
         session = self._sessions.find(job.spec.cluster)
-        told = next((c for c in job.status.conditions if c.type == "Reachable"), None)
-        if told is None or (told.status, told.reason) != ("False", failure.reason):
-            change = {"Reachable": (False, failure.reason, failure.message)}
-            present = statuses.conditions(job.status.conditions, change, self._clock.now())
-            document: dict[str, Any] = {"conditions": present}
-            if not job.status.job_id and not job.is_finished:
-                document |= {"phase": PENDING, "reason": failure.reason, "message": failure.message}
-            await self._write(job, document)
+        change = statuses.unreachable(job, failure.reason, failure.message, self._clock.now())
+        if change:
+            await self._write(job, change)
             self._recorder.event(job, "Warning", failure.reason, failure.message)
         wait_s = session.connection.retry_after_s if session else 5.0
         return Requeue(max(0.2, wait_s))

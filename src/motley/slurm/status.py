@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from motley.api.views.base import Condition
-from motley.api.views.slurm import FINISHED, RUNNING, SlurmJob
+from motley.api.views.slurm import FINISHED, PENDING, RUNNING, SlurmJob
 from motley.lib import clock as clocks
 from motley.slurm.jobs import Verdict
 
@@ -118,6 +118,18 @@ def followed(job: SlurmJob, verdict: Verdict, now: float) -> Document:
     if verdict.phase == RUNNING and not job.has("Started"):
         changes["Started"] = (True, "Running", verdict.message)
     return {**changed, "conditions": conditions(status.conditions, changes, now)}
+
+
+def unreachable(job: SlurmJob, reason: str, message: str, now: float) -> Document:
+    """Its cluster cannot be asked, and what is known of the job stays; empty when that was said."""
+    told = next((c for c in job.status.conditions if c.type == "Reachable"), None)
+    if told is not None and (told.status, told.reason) == ("False", reason):
+        return {}
+    change = {"Reachable": (False, reason, message)}
+    document: Document = {"conditions": conditions(job.status.conditions, change, now)}
+    if not job.status.job_id and not job.is_finished:
+        document |= {"phase": PENDING, "reason": reason, "message": message}
+    return document
 
 
 def shortened(text: str) -> str:

@@ -22,8 +22,8 @@ from motley.apiserver.crds import selection
 from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call, in_media_type
+from motley.store.cached import Cached
 from motley.store.contract import Ahead, Compacted, Record, Revision
-from motley.store.watchcache import Cached
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
 _NOW = -1  # in the token that comes with a 410: whatever the rest is by then

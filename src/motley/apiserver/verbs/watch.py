@@ -21,8 +21,9 @@ from motley.apiserver.crds.selection import Selection
 from motley.apiserver.crds.shown import value as shown_value
 from motley.apiserver.options import ListOptions, list_options
 from motley.apiserver.verbs.call import Call
+from motley.store.cached import Cached, CachedEvent
 from motley.store.contract import Closed, Compacted, Revision
-from motley.store.watchcache import Cached, CachedEvent, Cursor
+from motley.store.watchcache import Cursor
 
 # A minute, as kube-apiserver; half an hour at least, so that watchers do not come back together.
 BOOKMARK_S = 60.0
