@@ -232,6 +232,32 @@ def test_off_only_recommends_and_initial_leaves_running_pods_alone():
     simulated(scenario, nodes=2)
 
 
+def test_a_pod_is_not_evicted_for_a_change_that_goes_the_other_way_than_asked_for():
+    async def scenario(world, measured):
+        await world.create(Deployment, a_deployment("web", 2, "cpu=400m,memory=200Mi"))
+        await world.until(lambda: sum(p.is_ready for p in world.living(app="web")) == 2, "pods")
+        measured.remember(world.clock, "web", lambda _: 0.8, 24, pods=2, memory=200 * MIB)
+        names = {p.metadata.name for p in world.living(app="web")}
+        asked = {"resources": ["cpu"], "changeRequirement": "TargetLowerThanRequests"}
+        vertical = a_vertical("Recreate")
+        vertical["spec"]["updatePolicy"]["evictionRequirements"] = [asked]
+        await world.create(VerticalPodAutoscaler, vertical)
+        await world.sleep(300)
+        found = await world.get(VerticalPodAutoscaler, "web")
+        assert found.status["recommendation"], "it does want more"
+        assert {p.metadata.name for p in world.living(app="web")} == names
+        asked["changeRequirement"] = "TargetHigherThanRequests"
+        change = {"spec": {"updatePolicy": {"evictionRequirements": [asked]}}}
+        await world.patch(VerticalPodAutoscaler, "web", change)
+        await world.until(
+            lambda: {requests(p)["cpu"] for p in world.living(app="web")} == {"460m"},
+            "larger ones",
+            within_s=900,
+        )
+
+    simulated(scenario, nodes=2)
+
+
 def test_where_nobody_keeps_the_past_the_controllers_keep_it_themselves(tmp_path):
     """As on somebody else's Kubernetes, which has `metrics.k8s.io` and no more."""
     path = tmp_path / "history.ring"

@@ -16,6 +16,7 @@ KIND, PLURAL, SINGULAR, SHORT = (
     "verticalpodautoscaler",
     ("vpa",),
 )
+CHANGES = HIGHER, LOWER = ("TargetHigherThanRequests", "TargetLowerThanRequests")
 MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "Auto")
 
 _QUANTITY = {
@@ -60,8 +61,20 @@ _SCHEMA = shapes.record(
                             "description": "Evict only while at least so many pods live.",
                         },
                         "evictionRequirements": shapes.list_of(
-                            shapes.free("When a change is worth an eviction."),
-                            "Accepted, and not looked at.",
+                            shapes.record(
+                                {
+                                    "resources": shapes.list_of(
+                                        shapes.text("cpu or memory.", enum=["cpu", "memory"]),
+                                        "One of these has to change that way.",
+                                    ),
+                                    "changeRequirement": shapes.text(
+                                        "Which way.", enum=list(CHANGES)
+                                    ),
+                                },
+                                "resources",
+                                "changeRequirement",
+                            ),
+                            "Pods are evicted only where all of these hold for one container.",
                         ),
                     }
                 ),

@@ -3,11 +3,13 @@
 Pure but for `evict`, which those who move pods use as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from motley.api import quantity, recommendation
+from motley.api.autoscalingk8s import HIGHER
 from motley.api.views.pod import Pod
+from motley.api.views.verticalautoscaling import EvictionRequirement
 from motley.autoscale import vpa
 from motley.autoscale.vpa import Bounds, Recommendation
 from motley.client.rest import Client
@@ -49,6 +51,38 @@ def reason(
         if why := vpa.differs(now, shown):
             return f"{why} (container {name})"
     return ""
+
+
+def is_worth_eviction(
+    pod: Pod, autoscaler: Document, requirements: Sequence[EvictionRequirement], speed: float
+) -> bool:
+    """Whether the recommendation goes the way that is asked for, as Kubernetes' updater sees it:
+    all requirements for one container, of each any resource; always where a request is missing."""
+    if not requirements:
+        return True
+    targets = recommendation.targets(autoscaler)
+    for container in containers(pod):
+        wanted = targets.get(container["name"])
+        if wanted is None:
+            continue
+        have = recommendation.amounts(container["resources"]["requests"])
+        if len(have) < len(recommendation.RESOURCES):
+            return True
+        now = {**have, "cpu": have["cpu"] * speed}
+        if all(_goes_that_way(asked, now, wanted) for asked in requirements):
+            return True
+    return False
+
+
+def _goes_that_way(
+    asked: EvictionRequirement, now: Mapping[str, float], wanted: Mapping[str, float]
+) -> bool:
+    higher = asked.change_requirement == HIGHER
+    return any(
+        wanted[name] > now[name] if higher else wanted[name] < now[name]
+        for name in asked.resources
+        if name in wanted
+    )
 
 
 def _bounds(listed: Mapping[str, float]) -> Bounds:

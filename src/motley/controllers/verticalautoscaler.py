@@ -159,8 +159,15 @@ class VerticalPodAutoscalerController:
             why = resizing.reason(pod, document, recommended, speed)
             if not why:
                 continue
-            if not is_in_place or not await self._resize(found, document, pod, speed, why):
-                to_evict.append((pod, why))
+            if is_in_place and await self._resize(found, document, pod, speed, why):
+                continue
+            to_evict.append((pod, why))
+        asked = found.spec.update_policy.eviction_requirements
+        to_evict = [
+            (pod, why)
+            for pod, why in to_evict
+            if resizing.is_worth_eviction(pod, document, asked, self._speed(pod))
+        ]
         running = sum(1 for pod in pods if pod.is_ready)
         least = found.spec.update_policy.min_replicas or _LEAST_PODS
         for pod, why in to_evict[:1]:

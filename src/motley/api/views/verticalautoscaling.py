@@ -8,11 +8,19 @@ from motley.api.views.autoscaling import CrossVersionObjectReference
 from motley.api.views.base import Object, View
 
 
+class EvictionRequirement(View):
+    """Which way one of these resources has to change for a pod to be evicted."""
+
+    resources: list[str] = []
+    change_requirement: str = ""
+
+
 class UpdatePolicy(View):
     """What is done with a recommendation."""
 
     update_mode: str = "Auto"
     min_replicas: int | None = None
+    eviction_requirements: list[EvictionRequirement] = []
 
 
 class Recommender(View):
