@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -19,7 +20,8 @@ from motley import __version__
 Document = dict[str, Any]
 
 _TIMEOUT_S = 15.0
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 16 << 20
+_PART = 500  # of a list: as much as kubectl asks for at once
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -104,6 +106,22 @@ class Api:
             if error.code not in (404, 406) and error.message not in self.notes:
                 self.notes.append(error.message)
             return {}
+
+    def items(self, where: str, most: int, **query: str) -> Iterator[Document]:
+        """The items of a list, read a part at a time: what was looked at need not be kept.
+
+        As `find`, it notes what may not be seen; also when there are more than so many.
+        """
+        after, left = "", most
+        while left > 0:
+            part = self.find(where, limit=min(_PART, left), continue_=after, **query)
+            listed = part.get("items") or []
+            yield from listed
+            left -= len(listed)
+            after = (part.get("metadata") or {}).get("continue") or ""
+            if not after:
+                return
+        self.notes.append(f"Only the first {most} of {where} were looked at.")
 
     def _ask(self, where: str, accept: str, query: dict[str, str | int]) -> bytes:
         given = {key.rstrip("_"): value for key, value in query.items() if value != ""}

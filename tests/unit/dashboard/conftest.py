@@ -44,9 +44,6 @@ class _Answering(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def handle_one_request(self):
-        super().handle_one_request()
-
     def do_GET(self):
         api, parts = self.server, urlsplit(self.path)
         api.asked.append((self.command, parts.path, dict(parse_qsl(parts.query))))
@@ -58,6 +55,8 @@ class _Answering(http.server.BaseHTTPRequestHandler):
             body = {"kind": "Status", "message": f"{parts.path} is not for you"}
         elif body is None:
             code, body = 404, {"kind": "Status", "message": "not found"}
+        if callable(body):
+            body = body(dict(parse_qsl(parts.query)))
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))

@@ -163,6 +163,20 @@ def test_unlike_nodes_stand_side_by_side(api, user):
     assert "1 running 1 succeeded" in cards
 
 
+def test_many_pods_are_counted_a_part_at_a_time(api, user):
+    api.documents["/api/v1/nodes"] = {"items": [a_node("node-1")]}
+    parts = {"": "more", "more": "last", "last": ""}
+    api.documents["/api/v1/pods"] = lambda query: {
+        "metadata": {"continue": parts[query.get("continue", "")]},
+        "items": [a_pod()] * 2,
+    }
+    words = text_of(user.get("/")[1])
+    assert "6 running" in words
+    assert "1500m requested" in words or "1.5 requested" in words
+    asked = [query.get("continue", "") for _, path, query in api.asked if path == "/api/v1/pods"]
+    assert asked == ["", "more", "last"]
+
+
 def test_the_list_is_the_servers_own_table_and_says_what_it_leaves_out(api, user):
     heads = ["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node"]
     cells = ["web-1", "1/2", "CrashLoopBackOff", "4 (2m ago)", "1h", "10.0.0.1", "node-1"]

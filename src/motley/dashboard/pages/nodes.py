@@ -1,6 +1,6 @@
 """Nodes: unlike machines side by side, and each of them alone."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,34 +13,66 @@ from motley.dashboard.pages import frame, happenings, objects, pods, tables, usa
 
 Document = dict[str, Any]
 
+_PODS = 10_000
 _ROLE = "node-role.kubernetes.io/"
 
 
 def listed(api: Api, asked: Asked) -> Page:
     """All nodes."""
     found = api.find("/api/v1/nodes", limit=1000).get("items") or []
-    there = api.find("/api/v1/pods", limit=5000).get("items") or []
+    held = counted(api)
     using = usage.now(api, "nodes")
-    return Page("Nodes", table(found, there, using, asked.now), "nodes")
+    return Page("Nodes", table(found, held, using, asked.now), "nodes")
+
+
+class Held:
+    """What pods hold of the cluster's nodes, and how the pods are."""
+
+    def __init__(self) -> None:
+        self.phases: Counter[str] = Counter()
+        self.pods: Counter[str] = Counter()
+        self.requests: dict[str, Amounts] = {}
+
+    def add(self, pod: Document) -> None:
+        """Count one more pod; one that is over holds nothing."""
+        self.phases[(pod.get("status") or {}).get("phase", "Unknown")] += 1
+        if not facts.is_over(pod):
+            node = (pod.get("spec") or {}).get("nodeName", "")
+            self.pods[node] += 1
+            before = self.requests.get(node, {})
+            self.requests[node] = facts.total([before, facts.requested(pod)])
+
+    def of(self, node: str) -> Amounts:
+        """What is requested of a node."""
+        return self.requests.get(node) or facts.total([])
+
+    @property
+    def total(self) -> Amounts:
+        """What is requested of all, also by pods that have no node yet."""
+        return facts.total(self.requests.values())
+
+
+def counted(api: Api) -> Held:
+    """All pods, or as many as can be looked at while somebody waits."""
+    held = Held()
+    for pod in api.items("/api/v1/pods", _PODS):
+        held.add(pod)
+    return held
 
 
 def table(
     found: Iterable[Document],
-    there: Iterable[Document],
+    held: Held,
     using: Mapping[tuple[str, str], Amounts],
     now: float,
 ) -> Html:
     """Nodes with what they have, what was promised of it, and what is used."""
-    by_node: dict[str, list[Document]] = defaultdict(list)
-    for pod in there:
-        if not facts.is_over(pod):
-            by_node[(pod.get("spec") or {}).get("nodeName", "")].append(pod)
 
     def row(node: Document) -> list[Child]:
         metadata, status = node["metadata"], node.get("status") or {}
         name = metadata["name"]
         have = facts.amounts(status.get("allocatable"))
-        asked_for = facts.total(map(facts.requested, by_node[name]))
+        asked_for = held.of(name)
         used = using.get(("", name), {})
         info = status.get("nodeInfo") or {}
         ago = facts.since(metadata.get("creationTimestamp"), now)
@@ -51,7 +83,7 @@ def table(
             facts.speed(node),
             _bar(used, have, asked_for, "cpu"),
             _bar(used, have, asked_for, "memory"),
-            str(len(by_node[name])),
+            str(held.pods[name]),
             figures.age(ago) if ago is not None else "",
         ]
 
@@ -63,10 +95,12 @@ def show(api: Api, asked: Asked, name: str) -> Page:
     """One node."""
     node = api.get(kube.path("api", "v1", "nodes", name))
     chosen = f"spec.nodeName={name}"
-    there = api.find("/api/v1/pods", fieldSelector=chosen, limit=1000).get("items") or []
+    held = Held()
+    for pod in api.items("/api/v1/pods", _PODS, fieldSelector=chosen):
+        held.add(pod)
     status = node.get("status") or {}
     have = facts.amounts(status.get("allocatable"))
-    asked_for = facts.total(facts.requested(p) for p in there if not facts.is_over(p))
+    asked_for = held.of(name)
     past = usage.past(api, asked, "nodes", name=name)
     marks = [("requested", asked_for), ("allocatable", have)]
     main = [

@@ -12,27 +12,24 @@ from motley.dashboard.pages import frame, happenings, nodes, usage
 
 Document = dict[str, Any]
 
-_PODS = 5000  # of the pods, so many are counted; the API server says how many more there are
 _WARNINGS = 8
 
 
 def show(api: Api, asked: Asked) -> Page:
     """The first page."""
     found = api.find("/api/v1/nodes", limit=1000).get("items") or []
-    listing = api.find("/api/v1/pods", limit=_PODS)
-    pods = listing.get("items") or []
+    held = nodes.counted(api)
     warnings = api.find("/api/v1/events", fieldSelector="type=Warning", limit=500)
     using = usage.now(api, "nodes")
     past = usage.past(api, asked, "nodes").get("items") or []
     have = facts.total(facts.amounts((n.get("status") or {}).get("allocatable")) for n in found)
-    asked_for = facts.total(facts.requested(p) for p in pods if not facts.is_over(p))
-    marks = [("requested", asked_for), ("allocatable", have)]
+    marks = [("requested", held.total), ("allocatable", have)]
     main = [
-        _cards(found, pods, facts.total(using.values()), asked_for, have, _beyond(listing)),
+        _cards(found, held, facts.total(using.values()), have),
         frame.section(
             "Use", frame.ranges(asked), usage.together(past, marks) if past else usage.NO_HISTORY
         ),
-        frame.section("Nodes", nodes.table(found, pods, using, asked.now)),
+        frame.section("Nodes", nodes.table(found, held, using, asked.now)),
         frame.section(
             "Warnings",
             happenings.table(
@@ -43,20 +40,8 @@ def show(api: Api, asked: Asked) -> Page:
     return Page("Overview", text(main), "overview")
 
 
-def _beyond(listing: Document) -> int:
-    return int((listing.get("metadata") or {}).get("remainingItemCount") or 0)
-
-
-def _cards(
-    found: list[Document],
-    pods: list[Document],
-    used: Amounts,
-    asked_for: Amounts,
-    have: Amounts,
-    beyond: int,
-) -> Html:
+def _cards(found: list[Document], held: nodes.Held, used: Amounts, have: Amounts) -> Html:
     ready = sum(facts.condition(n, "Ready").get("status") == "True" for n in found)
-    phases = Counter((p.get("status") or {}).get("phase", "Unknown") for p in pods)
     machines = Counter(
         ((n.get("status") or {}).get("nodeInfo") or {}).get("architecture", "?") for n in found
     )
@@ -69,12 +54,11 @@ def _cards(
         ),
         _card(
             "Pods",
-            f"{phases['Running']} running",
-            ", ".join(f"{n} {p.lower()}" for p, n in sorted(phases.items()) if p != "Running")
-            + (f"; {beyond} more are not counted" if beyond else ""),
+            f"{held.phases['Running']} running",
+            ", ".join(f"{n} {p.lower()}" for p, n in sorted(held.phases.items()) if p != "Running"),
         ),
-        _level("CPU", used, asked_for, have, "cpu"),
-        _level("Memory", used, asked_for, have, "memory"),
+        _level("CPU", used, held.total, have, "cpu"),
+        _level("Memory", used, held.total, have, "memory"),
         class_="cards",
     )
 
