@@ -5,21 +5,17 @@ With `--compat minik8s` such spellings are rewritten here, so any API server wil
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-import yaml
 
-from motley.api import motleyio, scheme, status
+from motley.api import motleyio, status
 from motley.api.conversion import minik8s
-from motley.api.views.base import Object
 from motley.cli import printers
 from motley.client import kubeconfig
+from motley.client.manifests import Document, documents, view_of
 from motley.client.rest import Client
-
-Document = dict[str, Any]
 
 MANAGER = "motley-apply"
 
@@ -59,33 +55,6 @@ def command(
         asyncio.run(_apply(kubeconfig.load(path), found, namespace, force))
     except (status.ApiError, kubeconfig.ConfigError, OSError, ValueError) as error:
         raise printers.fail(str(error)) from None
-
-
-def documents(file: Path) -> Iterator[Document]:
-    """The objects of a file; ValueError when something else is in it."""
-    try:
-        for one in yaml.safe_load_all(file.read_text()):
-            if isinstance(one, dict):
-                yield one
-            elif one is not None:
-                raise ValueError(f"{file}: a manifest is an object, not {type(one).__name__}")
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file}: {error}") from None
-
-
-def view_of(document: Document) -> type[Object]:
-    """Where the object's kind lives; ValueError for one that is not built in."""
-    said = str(document.get("apiVersion", "")), str(document.get("kind", ""))
-    kind = scheme.by_kind(*said)
-    if kind is None:
-        raise ValueError(f'no kind "{said[1]}" in version "{said[0]}"; kubectl knows custom ones')
-    places = {
-        "API_VERSION": kind.api_version,
-        "KIND": kind.kind,
-        "PLURAL": kind.plural,
-        "NAMESPACED": kind.namespaced,
-    }
-    return type(kind.kind, (Object,), places)
 
 
 async def _apply(

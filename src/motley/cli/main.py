@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": ("doctor", "Check the machine and the cluster, say how to put things right."),
     "units": ("units", "Let systemd start the cluster's components."),
     "demo": ("demo", "Deploy the hello example and call it through its Service."),
+    "dashboard": ("dashboard", "See the cluster in a browser, served from here or by a pod."),
     "kubeconfig": ("kubeconfig", "Print the administrator's kubeconfig or its path."),
     "apply": ("apply", "Apply manifests, also in Minik8s' spelling."),
     "explain": ("explain", "Say why a pod is on its node, or on none."),

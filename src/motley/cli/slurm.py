@@ -13,8 +13,8 @@ from motley.api.conversion import minik8s
 from motley.api.views.core import ConfigMap
 from motley.api.views.slurm import CANCEL, COMPLETED, SlurmCluster, SlurmJob
 from motley.cli import printers, slurm_bridge
-from motley.cli.apply import documents
 from motley.client import kubeconfig
+from motley.client.manifests import documents
 from motley.client.rest import Client, resource_path
 from motley.lib import clock as clocks
 

@@ -192,13 +192,13 @@ def _times(span: Span, frame: _Frame) -> list[Html]:
     """Labels of the time axis, at times that a clock or a calendar would show."""
     length_s = span.step_s * (frame.steps - 1)
     step_s = next((s for s in _STEPS_S if length_s / s <= _TIMES), _STEPS_S[-1])
-    found = [tag("text", "UTC", class_="zone", x=4, y=_BOTTOM + 15)]
+    found = [tag("text", "UTC", class_="zone", x=4, y=_BOTTOM + 17)]
     first = math.ceil(span.start / step_s) * step_s
     for k in range(min(int((span.start + length_s - first) // step_s) + 1, 4 * _TIMES)):
         at = first + k * step_s
         x = _short(frame.x((at - span.start) / span.step_s if frame.steps > 1 else 0))
         found.append(tag("line", class_="tick", x1=x, x2=x, y1=_BOTTOM, y2=_BOTTOM + 4))
-        found.append(tag("text", _clock(at, step_s), class_="x", x=x, y=_BOTTOM + 15))
+        found.append(tag("text", _clock(at, step_s), class_="x", x=x, y=_BOTTOM + 17))
     return found
 
 

@@ -7,6 +7,7 @@ for there.
 import math
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STEPS = 5  # of an axis, at most
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 _SECONDS = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY, "y": _YEAR}
 # Below this age, so many of this unit and what remains in that one: the steps of kubectl.
@@ -70,10 +71,12 @@ def ticks(top: float, *, binary: bool) -> list[float]:
     if binary:
         step = 2.0 ** max(math.ceil(math.log2(top / 4)), 0)
         return [step * i for i in range(math.ceil(top / step) + 1)]
-    exponent = math.floor(math.log10(top / 5))
+    exponent = math.floor(math.log10(top / _STEPS))
     power, part = (10.0**exponent, 1.0) if exponent >= 0 else (1.0, 10.0**-exponent)
-    factor = next(f for f in (1, 2, 5, 10) if f * power / part * 5 >= top * (1 - 1e-9))
-    count = math.ceil(top / (factor * power / part) - 1e-9)
+    for factor in (1, 2, 5, 10, 20):  # the last for a logarithm that was rounded
+        count = math.ceil(top / (factor * power / part) - 1e-9)
+        if count <= _STEPS:
+            break
     # Divided, not multiplied by a tenth: 3 / 10 is the nearest number to 0.3, 3 * 0.1 is not.
     return [i * factor * power / part for i in range(count + 1)]
 

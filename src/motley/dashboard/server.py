@@ -44,7 +44,7 @@ _HEADERS = {
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _STATIC = {
@@ -262,7 +262,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         host = self.headers.get("Host", "")
         return site in ("same-origin", "none") and (
-            origin is None or origin == "null" or urlsplit(origin).netloc == host
+            origin is None or urlsplit(origin).netloc == host
         )
 
     def _form(self) -> dict[str, str] | None:

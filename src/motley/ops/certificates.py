@@ -179,9 +179,14 @@ def _is_good_kubeconfig(
 
 
 def _is_good_certificate(path: Path, ca_pem: bytes, names: list[str], source: clock.Clock) -> bool:
-    if not path.exists():
-        return False
-    certificate = _is_current(path.read_bytes(), ca_pem, source)
+    return path.exists() and is_good_server(path.read_bytes(), ca_pem, names, source)
+
+
+def is_good_server(
+    pem: bytes, ca_pem: bytes, names: Collection[str], source: clock.Clock = clock.SYSTEM
+) -> bool:
+    """Whether a serving certificate is of our authority, lasts a while yet, and has these names."""
+    certificate = _is_current(pem, ca_pem, source)
     if certificate is None:
         return False
     extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)

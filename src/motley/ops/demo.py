@@ -108,20 +108,21 @@ async def progress_of_rollout(
         if stage.is_complete:
             return seen
         await source.sleep(POLL_S)
-    reasons = "\n".join(await _complaints(client))
+    reasons = "\n".join(await complaints(client, NAMESPACE))
     raise Failure(
         f"{seen[-1].ready} of {seen[-1].wanted} pods are ready after {ROLLOUT_S:.0f} s", reasons
     )
 
 
-async def _complaints(client: rest.Client) -> list[str]:
+async def complaints(client: rest.Client, namespace: str) -> list[str]:
+    """Why containers of a namespace wait, or where to look."""
     found = []
-    for one in (await client.list(pod.Pod, namespace=NAMESPACE)).items:
+    for one in (await client.list(pod.Pod, namespace=namespace)).items:
         for container in one.status.container_statuses:
             waiting = container.state.waiting
             if waiting is not None:
                 found.append(f"{one.key}: {waiting.reason} {waiting.message}".rstrip())
-    return found or ["See: kubectl describe pods"]
+    return found or [f"See: kubectl -n {namespace} describe pods"]
 
 
 async def call(address: str, port: int) -> str:

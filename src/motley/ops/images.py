@@ -1,10 +1,10 @@
 """The images Motley brings along, made from Debian packages on this machine.
 
 `pause` holds a pod's namespaces, `busybox` is the smallest useful container, `python` runs the
-examples; `nginx` and `load`, a server and a client that keeps it busy, are made when they are asked
-for. No registry is asked: packages come through the machine's own apt, are unpacked beside
-each other and written as OCI archives (`oci`). An archive is made once and kept in a cache
-directory, so everything after the first time works offline.
+examples; `nginx` and `load`, a server and a client that keeps it busy, and `dashboard` are made
+when they are asked for. No registry is asked: packages come through the machine's own apt, are
+unpacked beside each other and written as OCI archives (`oci`). An archive is made once and kept in
+a cache directory, so everything after the first time works offline.
 
 Invariant: an archive's file name carries a fingerprint of its recipe; a changed recipe never meets
 an old archive.
@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from motley.ops import loadgen, nginxfiles, oci, rootfs
+from motley.ops import dashboardfiles, loadgen, nginxfiles, oci, rootfs
 
 _PATH = "PATH=/usr/local/bin:/usr/bin:/bin"
 Say = Callable[[str], None]
@@ -123,8 +123,20 @@ LOAD = Recipe(
     },
     files={"usr/local/bin/load": f"#!/usr/bin/python3\n{Path(loadgen.__file__).read_text()}"},
 )
+DASHBOARD = Recipe(
+    name="dashboard",
+    base="python",
+    packages=(),
+    config={
+        "Entrypoint": ["python3", "-m", "motley.dashboard"],
+        "Env": [*PYTHON.config["Env"], f"PYTHONPATH={dashboardfiles.PYTHONPATH}"],
+        "ExposedPorts": {"8443/tcp": {}},
+        "User": "65532:65532",  # nobody's number; what it is in other images without root
+    },
+    files=dashboardfiles.read(),
+)
 RECIPES = (PAUSE, BUSYBOX, PYTHON)  # what every cluster has
-BY_NAME = {recipe.name: recipe for recipe in (*RECIPES, NGINX, LOAD)}
+BY_NAME = {recipe.name: recipe for recipe in (*RECIPES, NGINX, LOAD, DASHBOARD)}
 # OCI's names of architectures are Debian's, but for these.
 _DEBIAN = {"arm": "armhf", "386": "i386", "ppc64le": "ppc64el"}
 

@@ -112,7 +112,12 @@ def test_files_are_only_those_that_pages_use(user):
 
 def test_forms_of_other_sites_do_nothing(stranger):
     form = {"token": TOKEN}
-    for headers in ({"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+    foreign = (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+    )
+    for headers in foreign:
         assert stranger.ask("POST", "/login", form, **headers)[0] == 400
         assert not stranger.cookie
     assert stranger.ask("POST", "/login", {"token": "x" * 20_000})[0] == 400

@@ -42,7 +42,7 @@ def failed(asked: Asked, code: int, message: str) -> Html:
 
 def alone(title: str, message: Child) -> Html:
     """A page for a stranger."""
-    return _document(title, tag("main", tag("h1", title), tag("p", message), class_="login"))
+    return _document(title, tag("main", tag("h1", title), tag("div", message), class_="login"))
 
 
 def _document(title: str, *body: Child) -> Html:
