@@ -27,7 +27,7 @@ asyncio.set_event_loop(None)  # see tests/conftest.py
 
 ROOT = Path(__file__).parents[2]
 MINIMUM = (1, 31)  # the first whose exec speaks WebSocket
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def free_port() -> int:
@@ -95,7 +95,7 @@ class Server:
         assert self.process is not None
         if self.process.poll() is None:
             os.kill(self.process.pid, number)
-        return self.process.wait(10)
+        return self.process.wait(30)
 
 
 def _trusting() -> ssl.SSLContext:
@@ -131,7 +131,7 @@ class Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=DEADLINE_S + 30,
             env=self.environment(),
             check=False,
         )
@@ -168,9 +168,12 @@ def _version(binary: str) -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, request) -> Iterator[Server]:
-    """One server for a module, with its `SERVER_OPTIONS`; each test has its own namespace."""
+    """One server for a module, with its `SERVER_OPTIONS`; each test has its own namespace. What
+    `prepare_server` of the module puts into the data directory is found there."""
     options = getattr(request.module, "SERVER_OPTIONS", ())
     running = Server(tmp_path_factory.mktemp("apiserver"), options=options)
+    if prepare := getattr(request.module, "prepare_server", None):
+        prepare(running.directory)
     running.start()
     yield running
     assert running.kill(signal.SIGTERM) == 0
@@ -259,6 +262,6 @@ def components() -> Any:
                 for process in running:
                     process.terminate()
                 for process in running:
-                    process.wait(10)
+                    process.wait(30)
 
     return run

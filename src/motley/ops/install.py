@@ -44,6 +44,8 @@ TEST_PACKAGES = {
     "prometheus": ("prometheus",),
     "prometheus-node-exporter": ("prometheus-node-exporter",),
     "faketime": ("faketime",),  # clocks that jump, for one process
+    "chromium": ("chromium",),  # the dashboard, as people see it
+    "chromium-driver": ("chromedriver",),
 }
 # Program → the service that its package would start. Motley runs its own instances.
 _SERVICES = {
