@@ -116,7 +116,9 @@ def test_the_role_is_enough_for_binding_preempting_and_rewriting(kubectl, until,
     cpu = "jsonpath={.spec.containers[0].resources.requests.cpu}"
     assert kubectl("get", "pod", "scaled", "-o", cpu).out == "100m"
     until(lambda: "Preempted" in kubectl("get", "events").out, "its event")
-    lease = kubectl("get", "lease", "-n", "kube-system", "motley-scheduler", "-o", "json").json
+    # A Lease of its own: a Motley cluster's schedulers hold `motley-scheduler`.
+    name = "motley-scheduler-deployment"
+    lease = kubectl("get", "lease", "-n", "kube-system", name, "-o", "json").json
     assert lease["spec"]["holderIdentity"]
     assert "forbidden" not in log.read_text().lower()
 
