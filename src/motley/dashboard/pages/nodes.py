@@ -13,13 +13,14 @@ from motley.dashboard.pages import frame, happenings, objects, pods, tables, usa
 
 Document = dict[str, Any]
 
+MOST = 5000  # nodes that Kubernetes, too, is made for
 _PODS = 10_000
 _ROLE = "node-role.kubernetes.io/"
 
 
 def listed(api: Api, asked: Asked) -> Page:
     """All nodes."""
-    found = api.find("/api/v1/nodes", limit=1000).get("items") or []
+    found = list(api.items("/api/v1/nodes", MOST))
     held = counted(api)
     using = usage.now(api, "nodes")
     return Page("Nodes", table(found, held, using, asked.now), "nodes")

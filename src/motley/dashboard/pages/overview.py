@@ -17,7 +17,7 @@ _WARNINGS = 8
 
 def show(api: Api, asked: Asked) -> Page:
     """The first page."""
-    found = api.find("/api/v1/nodes", limit=1000).get("items") or []
+    found = list(api.items("/api/v1/nodes", nodes.MOST))
     held = nodes.counted(api)
     warnings = api.find("/api/v1/events", fieldSelector="type=Warning", limit=500)
     using = usage.now(api, "nodes")
