@@ -11,8 +11,10 @@ RUN := $(VENV)/bin/
 # Images are made once for every cluster of this checkout; kubectl is fetched where it is missing.
 export MOTLEY_IMAGE_CACHE ?= $(CURDIR)/.cache/images
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
+# Python keeps what it compiled, also where the environment says otherwise: processes start quicker.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup up down clean-cluster check test replay replay-scheduler bench
+.PHONY: help setup up down clean-cluster check lint collected test replay replay-scheduler bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +33,20 @@ clean-cluster: ## Stop the cluster and delete its data, after asking
 	@if test -x $(RUN)motley; then $(RUN)motley down --delete-data; else echo "nothing is installed"; fi
 
 check: setup ## Format, lint, types, layers
+	@$(MAKE) --no-print-directory lint
+
+lint:
 	@$(RUN)ruff format --check .
 	@$(RUN)ruff check .
 	@$(RUN)mypy
 	@$(RUN)lint-imports
 
-test: check ## Everything: checks, unit, contract, client, node and cluster tests
+# In a fresh checkout every process of the tests would compile all of them; mypy needs one CPU only.
+collected:
+	@test -d tests/__pycache__ || $(RUN)pytest --collect-only --quiet >/dev/null || true # the tests say it themselves
+
+test: setup ## Everything: checks, unit, contract, client, node and cluster tests
+	@$(MAKE) --no-print-directory --jobs=2 lint collected
 	@$(RUN)pytest -n 3 --no-loadscope-reorder
 
 replay: setup ## Compare the API server with recorded answers of a real one, where there are any

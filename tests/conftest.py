@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -16,6 +17,10 @@ from xdist.scheduler import LoadScopeScheduling
 # in one process, one test after the other. They wait more than they compute, so the kinds run
 # side by side; the longest begins first.
 _TOGETHER = ("tests/cluster/", "tests/node/", "tests/slurm/", "tests/network/")
+
+# An example that takes long on a busy machine says nothing about what is tested.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

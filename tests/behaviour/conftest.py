@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the package `world` beside thi
 
 
 async def eventually(
-    condition: Callable[[], Any], what: str = "", *, timeout_s: float = 30.0
+    condition: Callable[[], Any], what: str = "", *, timeout_s: float = 60.0
 ) -> Any:
     """The condition's first true value; it may be a coroutine function."""
     deadline = SYSTEM.monotonic() + timeout_s
@@ -98,7 +98,7 @@ class ApiServer:
         if self.process is not None and self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
         if self.process is not None:
-            self.process.wait(10)
+            self.process.wait(30)
 
     def client(self) -> Client:
         return Client(kubeconfig.load(self.kubeconfig), user_agent="tests")

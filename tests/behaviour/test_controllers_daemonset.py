@@ -259,13 +259,13 @@ async def test_kubectl_rolls_a_daemonset_out_back_and_anew(cluster, shared_serve
         async def kubectl(*arguments):
             command = ["kubectl", "--kubeconfig", str(shared_server.kubeconfig), "-n", c.namespace]
             done = await asyncio.to_thread(
-                subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=60
+                subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=90
             )
             assert done.returncode == 0, done.stderr
             return done.stdout
 
         await c.create(DaemonSet, daemon_set(revisionHistoryLimit=2))
-        status = ("rollout", "status", "ds/agent", "--timeout=40s")
+        status = ("rollout", "status", "ds/agent", "--timeout=60s")
         assert "successfully rolled out" in await kubectl(*status)
         await kubectl("set", "image", "ds/agent", "c=two")
         assert "successfully rolled out" in await kubectl(*status)

@@ -59,7 +59,7 @@ def kubectl(shared_server):
     async def run(c, *arguments, fails=False):
         command = ["kubectl", "--kubeconfig", str(shared_server.kubeconfig), "-n", c.namespace]
         done = await asyncio.to_thread(
-            subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=60
+            subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=90
         )
         assert (done.returncode != 0) == fails, done.stderr
         return done.stderr if fails else done.stdout

@@ -67,8 +67,8 @@ async def test_controllers_become_ready_work_and_stop_promptly(shared_server, ev
         assert lease.spec.holder_identity
         asked = SYSTEM.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        assert SYSTEM.monotonic() - asked < 9
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert SYSTEM.monotonic() - asked < 14
         lease = await client.get(Lease, "kube-controller-manager", "kube-system")
         assert not lease.spec.holder_identity
 

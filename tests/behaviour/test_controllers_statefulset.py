@@ -95,7 +95,7 @@ def kubectl_of(c, server):
     async def kubectl(*arguments):
         command = ["kubectl", "--kubeconfig", str(server.kubeconfig), "-n", c.namespace]
         done = await asyncio.to_thread(
-            subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=60
+            subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=90
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -362,7 +362,7 @@ async def test_kubectl_rolls_a_statefulset_out_back_and_anew(cluster, shared_ser
     async with cluster() as c:
         kubectl = kubectl_of(c, shared_server)
         await c.create(StatefulSet, stateful_set())
-        status = ("rollout", "status", "sts/web", "--timeout=40s")
+        status = ("rollout", "status", "sts/web", "--timeout=60s")
         assert "complete" in await kubectl(*status)
         await kubectl("set", "image", "sts/web", "c=two")
         assert "complete: 3 new pods have been updated" in await kubectl(*status)
@@ -376,7 +376,7 @@ async def test_kubectl_rolls_a_statefulset_out_back_and_anew(cluster, shared_ser
         await kubectl("rollout", "restart", "sts/web")
         await kubectl(*status)
         assert not before & {p.metadata.uid for p in c.living(app="web")}
-        await kubectl("scale", "sts/web", "--replicas=5", "--timeout=40s")
+        await kubectl("scale", "sts/web", "--replicas=5", "--timeout=60s")
         await settled(c, 5)
         shown = await kubectl("get", "sts", "web", "--no-headers")
         assert shown.split()[:2] == ["web", "5/5"]

@@ -134,13 +134,13 @@ async def test_kubectl_follows_undoes_restarts_and_lists_rollouts(cluster, share
         async def kubectl(*arguments):
             command = ["kubectl", "--kubeconfig", str(shared_server.kubeconfig), "-n", c.namespace]
             done = await asyncio.to_thread(
-                subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=60
+                subprocess.run, [*command, *arguments], capture_output=True, text=True, timeout=90
             )
             assert done.returncode == 0, done.stderr
             return done.stdout
 
         await c.create(Deployment, deployment())
-        status = ("rollout", "status", "deploy/web", "--timeout=40s")
+        status = ("rollout", "status", "deploy/web", "--timeout=60s")
         assert "successfully rolled out" in await kubectl(*status)
         await kubectl("set", "image", "deploy/web", "c=two")
         assert "successfully rolled out" in await kubectl(*status)

@@ -19,7 +19,7 @@ from motley.client.rest import Client
 from motley.lib.clock import SYSTEM
 
 START_S = 30.0
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 def free_port() -> int:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-WAIT = "--timeout=25s"
+WAIT = "--timeout=60s"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,10 +27,10 @@ def components(server):
         for process in running:
             process.terminate()
         for process in running:
-            process.wait(10)
+            process.wait(30)
 
 
-def eventually(condition, what, timeout_s=25.0):
+def eventually(condition, what, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

@@ -107,7 +107,7 @@ def test_two_servers_over_one_etcd_are_one_api_that_survives_etcds_restart(make_
         create(writer, f"m{number}")
         made.add(f"m{number}")
         assert made <= names(reader)
-    assert [seen.get(timeout=10) for _ in range(20)] == [("ADDED", f"m{n}") for n in range(20)]
+    assert [seen.get(timeout=30) for _ in range(20)] == [("ADDED", f"m{n}") for n in range(20)]
 
     # Versions are etcd's: a stale write is refused by whichever server gets it.
     read = ask(one, "GET", f"{CONFIGMAPS}/m0")
@@ -115,7 +115,7 @@ def test_two_servers_over_one_etcd_are_one_api_that_survives_etcds_restart(make_
     written = ask(two, "PUT", f"{CONFIGMAPS}/m0", read)
     assert int(written["metadata"]["resourceVersion"]) > int(read["metadata"]["resourceVersion"])
     assert refused(one, "PUT", f"{CONFIGMAPS}/m0", read) == 409
-    assert seen.get(timeout=10) == ("MODIFIED", "m0")
+    assert seen.get(timeout=30) == ("MODIFIED", "m0")
 
     # etcd goes away and comes back: the watch misses nothing, writes go on.
     etcd.kill()
@@ -126,7 +126,7 @@ def test_two_servers_over_one_etcd_are_one_api_that_survives_etcds_restart(make_
     assert "after" in names(two)
     ask(one, "DELETE", f"{CONFIGMAPS}/m1")
     assert "m1" not in names(two)
-    assert [seen.get(timeout=10) for _ in range(2)] == [("ADDED", "after"), ("DELETED", "m1")]
+    assert [seen.get(timeout=30) for _ in range(2)] == [("ADDED", "after"), ("DELETED", "m1")]
 
     # A server that is killed without warning had nothing of its own to lose.
     before = names(two)

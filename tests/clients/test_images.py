@@ -33,7 +33,7 @@ HTPASSWD = "puller:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\
 LOGIN = {"auth": base64.b64encode(b"puller:secret").decode()}
 
 
-def eventually(condition, what, timeout_s=30.0):
+def eventually(condition, what, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
@@ -67,7 +67,7 @@ def running(commands, log):
             for process in made:
                 process.terminate()
             for process in made:
-                process.wait(10)
+                process.wait(30)
 
 
 class Site:
@@ -341,7 +341,7 @@ def test_a_pod_that_fits_no_architecture_says_so_and_goes_when_that_changes(clus
     begun = time.monotonic()
     cluster("create", "-f", "-", stdin=json.dumps({**document, "spec": spec}))
     assert arch(bound(cluster, "iron")) == "arm64"
-    assert time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun < 15.0
 
 
 # -- speeds ---------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def changed(new, patch, **_):
 def out(body, **_):
     kopf.info(body, reason="Out", message="went dark")
 """
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def until(condition, what: str):

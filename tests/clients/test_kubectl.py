@@ -140,7 +140,7 @@ def test_get_watch_follows_changes(kubectl):
 def test_wait_sees_a_condition_come(kubectl):
     kubectl("create", "-f", "-", stdin=POD)
     waiting = subprocess.Popen(
-        kubectl.command("wait", "pod/p", "--for=condition=Ready", "--timeout=20s"),
+        kubectl.command("wait", "pod/p", "--for=condition=Ready", "--timeout=60s"),
         stdout=subprocess.PIPE,
         text=True,
         env=kubectl.environment(),
@@ -148,7 +148,7 @@ def test_wait_sees_a_condition_come(kubectl):
     try:
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         kubectl("patch", "pod", "p", "--subresource=status", "-p", json.dumps(ready))
-        out, _ = waiting.communicate(timeout=25)
+        out, _ = waiting.communicate(timeout=90)
         assert out == "pod/p condition met\n"
         assert waiting.returncode == 0
     finally:
@@ -362,7 +362,7 @@ def test_rollout_status_and_history_are_read_from_the_object(kubectl, manifest):
         "patch", "deploy", "web", "--subresource=status", "--type=merge", "-p", json.dumps(status)
     )
 
-    out = kubectl("rollout", "status", "deploy/web", "--timeout=10s").out
+    out = kubectl("rollout", "status", "deploy/web", "--timeout=60s").out
 
     assert 'deployment "web" successfully rolled out' in out
     assert "2/2" in kubectl("get", "deploy", "web").out

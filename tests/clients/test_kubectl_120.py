@@ -139,7 +139,7 @@ def test_rollout_status_of_a_deployment_that_is_there(old, kubectl, manifest):
     status = {"status": {"observedGeneration": 1, **counts}}
     kubectl("patch", "deploy", "web", "--subresource=status", "-p", json.dumps(status))
 
-    out = old("rollout", "status", "deploy/web", "--timeout=10s").out
+    out = old("rollout", "status", "deploy/web", "--timeout=60s").out
 
     assert out == 'deployment "web" successfully rolled out\n'
 
@@ -211,7 +211,7 @@ def test_a_custom_resource_is_validated_and_explained(old):
         },
     }
     old("apply", "-f", "-", stdin=json.dumps(definition))
-    old("wait", "--for=condition=Established", f"crd/things.{name}", "--timeout=10s")
+    old("wait", "--for=condition=Established", f"crd/things.{name}", "--timeout=60s")
     thing = {
         "apiVersion": f"{name}/v1",
         "kind": "Thing",

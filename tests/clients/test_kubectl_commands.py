@@ -230,11 +230,11 @@ def test_events_of_everything_and_of_one_object(kubectl, web):
 def test_wait_for_values_creation_and_deletion(kubectl, web):
     assert (
         "condition met"
-        in kubectl("wait", "deploy/web", "--for=jsonpath={.spec.replicas}=2", "--timeout=5s").out
+        in kubectl("wait", "deploy/web", "--for=jsonpath={.spec.replicas}=2", "--timeout=60s").out
     )
-    kubectl("wait", "deploy/web", "--for=create", "--timeout=5s")
+    kubectl("wait", "deploy/web", "--for=create", "--timeout=60s")
     kubectl("delete", "deploy", "web")
-    kubectl("wait", "deploy/web", "--for=delete", "--timeout=5s")
+    kubectl("wait", "deploy/web", "--for=delete", "--timeout=60s")
     late = kubectl("wait", "deploy/web", "--for=condition=Available", "--timeout=1s", fails=True)
     assert "not found" in late.err
 
@@ -313,7 +313,7 @@ def test_taint_cordon_and_drain(kubectl, node):
     assert "declare no controller" in kubectl("drain", node, fails=True).err
     rehearsed = kubectl("drain", node, "--force", "--dry-run=server").out
     assert "drained (server dry run)" in rehearsed
-    out = kubectl("drain", node, "--force", "--grace-period=0", "--timeout=20s").out
+    out = kubectl("drain", node, "--force", "--grace-period=0", "--timeout=60s").out
     assert "pod/p evicted" in out
     assert "No resources found" in kubectl("get", "pods").err
     assert "Non-terminated Pods:          (0 in total)" in kubectl("describe", "node", node).out

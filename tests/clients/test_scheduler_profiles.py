@@ -88,10 +88,10 @@ def processes(server, commands, level="warning"):
             for process in running:
                 process.terminate()
             for process in running:
-                process.wait(10)
+                process.wait(30)
 
 
-def eventually(condition, what, timeout_s=25.0):
+def eventually(condition, what, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

@@ -92,10 +92,10 @@ def process(*command, log):
         finally:
             running.terminate()
             try:
-                running.wait(10)
+                running.wait(30)
             except subprocess.TimeoutExpired:
                 running.kill()
-                running.wait(10)
+                running.wait(30)
 
 
 def free_port():

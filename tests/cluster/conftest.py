@@ -9,6 +9,8 @@ from motley.ops.testbed import Testbed
 
 from . import threenodes
 
+FAILED = pytest.StashKey[bool]()
+
 
 @pytest.fixture(scope="session")
 def cache():
@@ -44,11 +46,26 @@ def three(cache):
         testbed.destroy()
 
 
+def _clusters(item):
+    return [v for v in getattr(item, "funcargs", {}).values() if isinstance(v, Testbed)]
+
+
+@pytest.fixture(autouse=True)
+def _the_three_nodes_are_put_right(request):
+    """A test that fails half way must not fail those of the next files, which share the cluster."""
+    yield
+    item = request.node
+    if item.path.name.startswith("test_nodes") and item.stash.get(FAILED, False):
+        for testbed in _clusters(item)[:1]:
+            threenodes.put_right(testbed)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Show the components' logs below the failure of a test that used a cluster."""
     report = yield
-    used = [v for v in getattr(item, "funcargs", {}).values() if isinstance(v, Testbed)]
-    for testbed in used if report.failed else ():
+    if report.failed:
+        item.stash[FAILED] = True
+    for testbed in _clusters(item) if report.failed else ():
         report.sections.append((f"component logs of {testbed.name}", testbed.logs()))
     return report

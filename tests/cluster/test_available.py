@@ -128,7 +128,7 @@ def kill(testbed, *names):
             now[name].state == "running" and now[name].pid != before[name].pid for name in names
         )
 
-    return lambda: eventually(replaced, 30)
+    return lambda: eventually(replaced)
 
 
 def pods(testbed):
@@ -174,7 +174,7 @@ def test_work_goes_on_whatever_is_killed(three):
             victim, dead = leader(three, component), holder(three, component)
             back = kill(three, victim)
             # Another process leads: one of the others, or the victim's own successor.
-            eventually(lambda c=component, dead=dead: holder(three, c) != dead, 30)
+            eventually(lambda c=component, dead=dead: holder(three, c) != dead)
             back()
         for victim in ("apiserver-2", leading_member(three)):
             kill(three, victim)()
@@ -190,8 +190,12 @@ def test_work_goes_on_whatever_is_killed(three):
 def test_the_deployment_is_as_it_was_last_scaled(three):
     three.kubectl("scale", "deployment/steady", "--replicas=4")
     eventually(lambda: ready(three, 4))
-    (replicaset,) = three.get("replicasets", "-l", "app=steady")["items"]
-    assert replicaset["status"]["replicas"] == 4
+
+    def counted():
+        (replicaset,) = three.get("replicasets", "-l", "app=steady")["items"]
+        return replicaset["status"]["replicas"] == 4
+
+    eventually(counted)
 
 
 def test_a_control_plane_that_loses_all_power_comes_back_with_everything(three):

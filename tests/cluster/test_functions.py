@@ -56,7 +56,7 @@ class Functions:
 
     def start(self):
         self.process = self.component(PORT, 10291)
-        eventually(lambda: self.ask("GET", "/healthz").code == 200, 30, 0.05)
+        eventually(lambda: self.ask("GET", "/healthz").code == 200, pause_s=0.05)
 
     def component(self, port, health_port):
         with self.log.open("a") as log:
@@ -225,12 +225,12 @@ def test_v1_has_a_pod_for_each_call_and_calls_v2_and_the_other_way(functions):
     )
     answer = functions.call("outer", "hi", Prefer="wait=30")
     assert answer.text == "hi world by v1 by v2"
-    eventually(lambda: not functions.pods("single"), 15, 0.2)
+    eventually(lambda: not functions.pods("single"), pause_s=0.2)
 
     functions.apply(function("crash", "import os\ndef run(arg):\n    os.abort()\n", version="v1"))
     answer = functions.call("crash", Prefer="wait=30")
     assert (answer.code, answer.error["type"]) == (500, "Crashed")
-    eventually(lambda: not functions.pods("crash"), 15, 0.2)
+    eventually(lambda: not functions.pods("crash"), pause_s=0.2)
 
 
 def test_a_chain_takes_both_branches_and_loops_until_its_limit(functions):
@@ -292,7 +292,7 @@ def test_bad_functions_say_why_and_disturb_no_other(functions):
     assert functions.call("hello", "still").text == "still world"
     syntax, loop, hog = (call.result(60) for call in calls)
     assert (syntax.code, syntax.error["type"], syntax.error["line"]) == (500, "SyntaxError", 2)
-    shown = eventually(lambda: functions.bed.get("fn", "syntax")["status"].get("message"), 5)
+    shown = eventually(lambda: functions.bed.get("fn", "syntax")["status"].get("message"))
     assert shown.startswith("SyntaxError")
     assert (hog.code, hog.error["type"]) == (500, "MemoryError")
     assert (loop.code, loop.error["type"]) == (504, "Timeout")
@@ -330,7 +330,7 @@ def test_a_second_router_that_does_not_lead_wakes_instances_too(functions):
             def answer(path=path, headers=headers):
                 return functions.later("POST", path, "hi", headers, 10295).result(60).text
 
-            assert eventually(answer, 30, 0.1) == result
+            assert eventually(answer, pause_s=0.1) == result
     finally:
         second.terminate()
         second.wait(20)
@@ -351,8 +351,8 @@ def test_an_update_replaces_instances_and_drops_no_call(functions):
         caller.start()
     functions.apply(function("changing", code.format("new")))
     try:
-        eventually(lambda: answers and answers[-1].text == "new", 30)
-        eventually(lambda: len(functions.pods("changing")) == 1, 30)
+        eventually(lambda: answers and answers[-1].text == "new")
+        eventually(lambda: len(functions.pods("changing")) == 1)
     finally:
         stop.set()
         for caller in callers:
@@ -383,10 +383,10 @@ def test_fifty_callers_get_more_instances_which_go_one_by_one(functions):
             seen.append(count)
         return count == 0
 
-    eventually(is_gone, 40, 0.05)
+    eventually(is_gone, pause_s=0.05)
     assert seen[0] > 1
     assert seen == sorted(seen, reverse=True)
-    eventually(lambda: not functions.pods("busy"), 20, 0.2)
+    eventually(lambda: not functions.pods("busy"), pause_s=0.2)
 
 
 def test_packages_and_the_prerun_are_kept_for_the_next_instance(functions):
@@ -396,7 +396,7 @@ def test_packages_and_the_prerun_are_kept_for_the_next_instance(functions):
     made = functions.call("layered", Prefer="wait=20")
     assert made.code == 200
     functions.bed.kubectl("delete", "pod", "-l", "motley.io/function=layered")
-    eventually(lambda: functions.call("layered", Prefer="wait=20").text == made.text, 20)
+    eventually(lambda: functions.call("layered", Prefer="wait=20").text == made.text)
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ def chain(functions):
         for name in ("first", "second"):
             functions.bed.kubectl("delete", "pod", "-l", f"motley.io/function={name}")
         id_ = functions.call("first", "x", Prefer="respond-async").json["id"]
-        eventually(lambda: _steps(functions, id_), 30, 0.05)
+        eventually(lambda: _steps(functions, id_), pause_s=0.05)
         return id_
 
     return begin
@@ -452,13 +452,13 @@ def test_a_chain_completes_once_when_the_api_server_is_killed_in_the_middle(func
     assert eventually(ended, 60, 0.2)["result"] == "11"
     assert clock.SYSTEM.monotonic() - began < 60
     # The agent and the others have to be well again for whoever comes next.
-    eventually(lambda: functions.call("hello", "back").text == "back world", 30)
+    eventually(lambda: functions.call("hello", "back").text == "back world")
 
 
 def test_a_cancelled_call_ends(functions):
     functions.apply(function("long", "import time\ndef run(arg):\n    time.sleep(50)\n"))
     id_ = functions.call("long", Prefer="respond-async").json["id"]
-    eventually(lambda: _steps(functions, id_), 30, 0.05)
+    eventually(lambda: _steps(functions, id_), pause_s=0.05)
     gone = functions.ask("DELETE", f"/invocations/default/{id_}", headers=functions.admin)
     assert gone.code == 202
     assert functions.result(id_)["phase"] == "Cancelled"
@@ -467,4 +467,4 @@ def test_a_cancelled_call_ends(functions):
 def test_a_deleted_function_takes_its_instances_with_it(functions):
     functions.bed.kubectl("delete", "function", "hello")
     assert functions.call("hello").code in (401, 404)
-    eventually(lambda: not functions.pods("hello"), 20, 0.2)
+    eventually(lambda: not functions.pods("hello"), pause_s=0.2)

@@ -57,7 +57,7 @@ def test_the_documents_example_is_uploaded_called_changed_and_deleted_by_its_scr
     def turned():
         return script(cluster, "call.sh", "is_hello", "hello") == "hello (not a greeting)"
 
-    eventually(turned, 20)
+    eventually(turned)
     cluster.kubectl("delete", "func", "append-branch")
     assert curl(cluster, "GET", "template/append_branch")[0] == 404
 
@@ -92,12 +92,12 @@ def test_a_step_goes_on_by_its_id_and_return_stores_a_result(cluster):
     # The same again is the same call; another under its id is refused.
     assert curl(cluster, "PUT", "append_world/call-1", "brave new")[0] == 202
     assert curl(cluster, "PUT", "append_world/call-1", "other")[0] == 409
-    eventually(lambda: curl(cluster, "GET", "call-1") == (200, "brave new world"), 20)
+    eventually(lambda: curl(cluster, "GET", "call-1") == (200, "brave new world"))
     assert script(cluster, "get-result.sh", "call-1") == "brave new world"
     slow = "import time\ndef run(arg):\n    time.sleep(30)\n"
     body = {"apiVersion": "motley.io/v1", "kind": "Function", "metadata": {"name": "slow"}}
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "spec": {"code": slow}}))
-    eventually(lambda: curl(cluster, "PUT", "slow/call-2", "")[0] == 202, 10)
+    eventually(lambda: curl(cluster, "PUT", "slow/call-2", "")[0] == 202)
     assert curl(cluster, "PUT", "RETURN/call-2", "given up")[0] == 200
     assert curl(cluster, "GET", "call-2") == (200, "given up")
 
@@ -122,7 +122,7 @@ def test_a_loop_without_end_is_ended(cluster):
         found = cluster.get("invocation", "round").get("status", {})
         return found if found.get("phase") == "Failed" else None
 
-    status = eventually(ended, 30)
+    status = eventually(ended)
     assert len(status["steps"]) == 5
     assert "more than 5 steps" in json.dumps(status)
 
@@ -139,7 +139,7 @@ def test_a_function_goes_from_an_empty_folder_to_its_result(cluster, motley, tmp
         "def run(arg):\n    print('was called')\n    return {'twice': arg['n'] * 2}\n"
     )
     motley("func", "deploy", folder)
-    eventually(lambda: motley("func", "call", "greet", '{"n": 4}') == '{"twice":8}', 20)
+    eventually(lambda: motley("func", "call", "greet", '{"n": 4}') == '{"twice":8}')
     assert "was called" in motley("func", "logs", "greet")
     id_ = motley("func", "call", "greet", '{"n": 5}', "--async")
     assert motley("func", "result", id_) == '{"twice":10}'
@@ -198,20 +198,20 @@ def test_a_path_leads_to_a_function_and_a_change_calls_one(cluster):
         url = f"https://{NODE_IP}:{port}/loud/er"
         return cluster.run("curl", "-sk", "-X", "POST", url, "-d", "hey") == "HEY"
 
-    eventually(answered, 20)
+    eventually(answered)
 
     def watches():
         found = cluster.get("trigger", "maps").get("status", {})
         return found.get("resourceVersion")
 
-    eventually(watches, 20)
+    eventually(watches)
     cluster.kubectl("create", "configmap", "new-one")
 
     def called():
         found = cluster.get("invocations", "-l", "triggers.motley.io/name=maps")["items"]
         return [one["status"].get("result") for one in found] == ["seen new-one"]
 
-    eventually(called, 30)
+    eventually(called)
 
 
 def _object(kind, name, spec):

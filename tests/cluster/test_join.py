@@ -203,7 +203,7 @@ def test_the_node_has_certificates_of_its_own_and_the_token_is_gone(cluster, sec
 
 def test_a_pod_runs_there_and_its_output_is_read_through_the_api_server(cluster, second):
     cluster.kubectl("create", "-f", "-", stdin=POD)
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/there", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/there", "--timeout=60s")
     # Over TLS that the API server verifies: the authority, and the address it called.
     assert cluster.kubectl("logs", "there").strip() == "hello from the second"
     assert cluster.kubectl("exec", "there", "--", "echo", "also this").strip() == "also this"
@@ -240,7 +240,7 @@ def test_paths_are_reached_from_the_machine_and_from_its_pods(cluster, second):
     cluster.kubectl("wait", "--for=condition=Ready", "pod/page", "--timeout=60s")
     words = ("exec", "there", "--", "timeout", "5", "wget", "-q", "-O", "-")
     for url in ("http://page.example/world", "http://10.6.0.9/"):
-        eventually(lambda url=url: cluster.kubectl(*words, url).strip() == "a page", 30)
+        eventually(lambda url=url: cluster.kubectl(*words, url).strip() == "a page")
     curl = ("curl", "-sS", "--fail", "--max-time", "5")
     resolve = ("--resolve", "page.example:80:10.8.0.9")
     assert second.run(*curl, *resolve, "http://page.example/world").strip() == "a page"
@@ -305,7 +305,7 @@ def test_a_second_machine_of_the_same_name_is_refused(cluster, second, cache):
 
 def test_leaving_moves_the_pods_and_leaves_nothing(cluster, second):
     cluster.kubectl("apply", "-f", "-", stdin=MOVABLE)
-    cluster.kubectl("rollout", "status", "deployment/movable", "--timeout=30s")
+    cluster.kubectl("rollout", "status", "deployment/movable", "--timeout=60s")
 
     def place():
         items = cluster.get("pods", "-l", "app=movable")["items"]
@@ -322,7 +322,7 @@ def test_leaving_moves_the_pods_and_leaves_nothing(cluster, second):
     assert second.leftovers() == {}
     nodes = [n["metadata"]["name"] for n in cluster.get("nodes")["items"]]
     assert "second" not in nodes
-    cluster.kubectl("rollout", "status", "deployment/movable", "--timeout=30s")
+    cluster.kubectl("rollout", "status", "deployment/movable", "--timeout=60s")
     assert place() == nodes
 
 

@@ -16,7 +16,6 @@ import termios
 import pytest
 
 from motley.lib import clock
-from motley.ops import install
 from motley.ops.testbed import eventually
 
 from .threenodes import SERVER, addresses, apply
@@ -35,7 +34,7 @@ def cluster(three):
 
 def kubectl(cluster, *words):
     """A kubectl command line of this cluster, for what runs beside the test."""
-    program = install.kubectl(cluster.cache, say=lambda _: None)
+    program = cluster.kubectl_program
     return [*cluster.inside, program, "--kubeconfig", str(cluster.kubeconfig), *map(str, words)]
 
 

@@ -83,9 +83,9 @@ def from_node(cluster, node, url, address):
 
 def test_the_documents_service_is_reached_at_its_own_address_from_everywhere(cluster):
     for number, node in enumerate(NODES, 1):
-        eventually(lambda n=number: from_pod(cluster, n, "http://10.6.0.1") == "notice", 10)
+        eventually(lambda n=number: from_pod(cluster, n, "http://10.6.0.1") == "notice")
         url = "http://10.6.0.1/"
-        eventually(lambda n=node, u=url: from_node(cluster, n, u, "10.6.0.1") == "notice", 10)
+        eventually(lambda n=node, u=url: from_node(cluster, n, u, "10.6.0.1") == "notice")
 
 
 def test_the_other_documents_service_forwards_its_port_to_another(cluster):
@@ -99,7 +99,7 @@ def test_the_other_documents_service_forwards_its_port_to_another(cluster):
     address = cluster.get("service", name)["spec"]["clusterIP"]
     for number, node in enumerate(NODES, 1):
         url = f"http://{name}:12345/"
-        eventually(lambda n=number, u=url: from_pod(cluster, n, u) == "nginx", 10)
+        eventually(lambda n=number, u=url: from_pod(cluster, n, u) == "nginx")
         assert from_node(cluster, node, f"http://{address}:12345/", address) == "nginx"
     cluster.kubectl("delete", "pod/nginx", f"service/{name}", "--wait=false")
 
@@ -109,7 +109,7 @@ def test_the_documents_name_leads_to_its_services_from_every_node(cluster):
     cluster.run(sys.executable, "-P", "-m", "motley.cli.main", "apply", *words)
     for number, node in enumerate(NODES, 1):
         url = f"http://{NAME}:80/world"
-        eventually(lambda n=number, u=url: from_pod(cluster, n, u) == "world", 20)
+        eventually(lambda n=number, u=url: from_pod(cluster, n, u) == "world")
         assert from_pod(cluster, number, f"http://{NAME}/new/world") == "news"
         assert from_node(cluster, node, f"http://{NAME}/world", "10.8.0.1") == "world"
         assert from_node(cluster, node, f"http://{NAME}/new/world", "10.8.0.1") == "news"
@@ -147,7 +147,7 @@ def test_an_ingress_is_reached_from_every_node_until_it_is_deleted(cluster):
 
     where = eventually(address)
     for number, node in enumerate(NODES, 1):
-        eventually(lambda n=number: from_pod(cluster, n, "http://shop.example/") == "news", 10)
+        eventually(lambda n=number: from_pod(cluster, n, "http://shop.example/") == "news")
         assert from_node(cluster, node, "http://shop.example/", where) == "news"
     cluster.kubectl("delete", "ingress/shop", "route/dns-test")
 
@@ -160,5 +160,5 @@ def test_an_ingress_is_reached_from_every_node_until_it_is_deleted(cluster):
             return "gaierror" in str(error)
         return False
 
-    eventually(lambda: is_unknown("shop.example") and is_unknown(NAME), 10)
+    eventually(lambda: is_unknown("shop.example") and is_unknown(NAME))
     cluster.kubectl("delete", "service", "dns-world", "dns-news", "notices", "--wait=false")

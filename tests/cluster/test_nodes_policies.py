@@ -10,7 +10,6 @@ import subprocess
 import msgspec
 import pytest
 
-from motley.ops import install
 from motley.ops.testbed import eventually
 
 from .threenodes import addresses, apply, reach
@@ -79,7 +78,7 @@ def allowed(cluster):
     """Asks who reaches whom, as pairs; by one program in each client."""
     where = addresses(cluster)
     targets = [(where[name], 8080) for name in SERVERS]
-    kubectl = install.kubectl(cluster.cache, say=lambda _: None)
+    kubectl = cluster.kubectl_program
     command = [*cluster.inside, kubectl, "--kubeconfig", str(cluster.kubeconfig), "exec", "-i"]
     probers = {}
 
@@ -186,11 +185,11 @@ def test_every_policy_lets_through_whom_it_names_on_all_nodes(cluster, allowed, 
             return True
 
         try:
-            eventually(as_it_says, 10)
+            eventually(as_it_says)
         except AssertionError:
             pytest.fail(f"{title}: {sorted(seen[0] ^ expected)} are not as the policy says")
     cluster.kubectl("delete", "networkpolicy", "one")
-    eventually(lambda: allowed() == pairs(*CLIENTS), 10)
+    eventually(lambda: allowed() == pairs(*CLIENTS))
 
 
 def test_a_service_is_judged_by_the_pods_behind_it(cluster):
@@ -204,6 +203,6 @@ def test_a_service_is_judged_by_the_pods_behind_it(cluster):
         },
     )
     targets = [("web.default", 80)] * 6
-    eventually(lambda: reach(cluster, "other/stranger", *targets) == [""] * 6, 10)
+    eventually(lambda: reach(cluster, "other/stranger", *targets) == [""] * 6)
     assert set(reach(cluster, "friend", *targets)) == set(SERVERS)
     cluster.kubectl("delete", "networkpolicy", "two")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from motley.ops import config as configs
-from motley.ops import install, members
+from motley.ops import members
 from motley.ops.testbed import eventually
 
 from .threenodes import NODES, addresses, apply, call, pod, reach, wait_ready
@@ -116,9 +116,9 @@ def test_a_service_may_come_before_its_pods_or_after_them(cluster):
     ]
     apply(cluster, service("after", {"app": "later"}, after, ports=ports))
     targets = ((before, 80), (after, 80), (after, 8081))
-    eventually(lambda: reach(cluster, "web-1", *targets) == ["later"] * 3, 10)
+    eventually(lambda: reach(cluster, "web-1", *targets) == ["later"] * 3)
     code, _, refused = cluster.answer(
-        *(install.kubectl(cluster.cache, say=lambda _: None), "--kubeconfig", cluster.kubeconfig),
+        *(cluster.kubectl_program, "--kubeconfig", cluster.kubeconfig),
         *("apply", "-f", "-"),
         stdin=msgspec.json.encode(service("thief", {"app": "web"}, after)).decode(),
     )
@@ -192,7 +192,7 @@ def test_pods_of_every_node_find_each_other_by_name(cluster):
         return msgspec.json.decode(told)
 
     for client in ("web-1", "web-2", "web-3"):
-        eventually(lambda client=client: ask(client) == expected, 5)
+        eventually(lambda client=client: ask(client) == expected)
     inside = ("exec", "peers-1", "--", "nslookup")
     told = cluster.kubectl(*inside, "-type=srv", "_talk._tcp.peers.default.svc.cluster.local")
     assert set(re.findall(r"7000 (peers-\d)\.peers\.", told)) == {"peers-0", "peers-1"}
@@ -319,5 +319,5 @@ def test_another_network_plugin_may_take_over_a_node(cluster):
         links = cluster.kubectl("exec", "web-6", "--", "ip", "link", "show", "eth0")
         assert "mtu 1400" in links
     finally:
-        cluster.kubectl("delete", "pod", "web-6", "--ignore-not-found", "--timeout=30s")
+        cluster.kubectl("delete", "pod", "web-6", "--ignore-not-found", "--timeout=60s")
         path.unlink()

@@ -10,7 +10,6 @@ import pytest
 
 from motley.network.paths import nginx
 from motley.ops import config as configs
-from motley.ops import install
 from motley.ops.testbed import eventually
 
 pytestmark = pytest.mark.root
@@ -98,7 +97,7 @@ def test_paths_stay_while_the_gateway_and_the_api_server_are_killed(paths):
     for name in ("gateway", "apiserver"):
         os.kill(components[name]["pid"], signal.SIGKILL)
     assert outside(paths, f"http://{NAME}/world", "10.8.0.1") == "world"
-    eventually(lambda: paths.status()["running"])
+    eventually(paths.all_run)
     assert outside(paths, f"http://{NAME}/world", "10.8.0.1") == "world"
 
 
@@ -125,7 +124,7 @@ def test_an_ingress_with_tls_is_reached_by_name_from_a_pod_and_from_the_host(pat
 def test_what_is_deleted_is_gone_and_down_leaves_no_nginx(paths):
     paths.kubectl("delete", "route", "dns-test")
     paths.kubectl("delete", "ingress", "shop")
-    program = install.kubectl(paths.cache, say=lambda _: None)
+    program = paths.kubectl_program
     words = (program, "--kubeconfig", paths.kubeconfig, "exec", "client", "--", "nslookup")
     eventually(lambda: paths.answer(*words, f"{NAME}.")[0] != 0)
     listed = paths.kubectl("get", "services", "-n", "kube-system", "-o", "name").split()

@@ -28,7 +28,7 @@ users: [{{name: test, user: {{}}}}]
 """
 
 
-def eventually(condition, *, within_s=20.0, every_s=0.02):
+def eventually(condition, *, within_s=60.0, every_s=0.02):
     """The condition's first true value; fails with the last exception or value."""
     deadline = time.monotonic() + within_s
     while True:
@@ -78,10 +78,10 @@ class Process:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         try:
-            code = self.popen.wait(5)
+            code = self.popen.wait(20)
         except subprocess.TimeoutExpired:
             self.popen.kill()
-            code = self.popen.wait(5)
+            code = self.popen.wait(20)
         self._stderr.close()
         return code
 

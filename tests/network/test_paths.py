@@ -49,7 +49,7 @@ class Bed:
         api = node.command(*MOTLEY, "apiserver", "--compat", "minik8s", *words)
         node.spawn(api, ready=False)
         ready = ("get", "--raw", "/readyz")
-        node.eventually(lambda: self.kubectl(*ready, check=False).stdout == "ok", within_s=40)
+        node.eventually(lambda: self.kubectl(*ready, check=False).stdout == "ok")
         node.start_proxy("--kubeconfig", self.kubeconfig)
         self.start_gateway("--no-leader-elect")
         for name in ("world", "news"):

@@ -246,7 +246,7 @@ def test_services_answer_while_the_api_server_is_away(node):
 def test_the_proxy_ends_promptly_and_cleanly_on_sigterm(node):
     started = time.monotonic()
     assert node.proxy.kill(signal.SIGTERM) == 0
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 20
     assert "Traceback" not in node.proxy.log.read_text()
 
 

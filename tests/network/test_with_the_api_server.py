@@ -38,9 +38,7 @@ def test_what_kubectl_applies_can_be_called(make_node):
     def kubectl(*words, **options):
         return node.run("kubectl", "--kubeconfig", kubeconfig, *words, **options)
 
-    node.eventually(
-        lambda: kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", within_s=30
-    )
+    node.eventually(lambda: kubectl("get", "--raw", "/readyz", check=False).stdout == "ok")
     node.start_proxy("--kubeconfig", kubeconfig)
     pod = node.add_pod("a")
     kubectl("apply", "-f", "-", input=MANIFEST.format(ip=pod.ip))

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 
 from motley.apiserver import tls
 from motley.ops import containerd, images, install, processes, remains
+from motley.ops.testlookup import Lookup
 
 REPOSITORY = Path(__file__).parents[2]
 NODE_IP = "10.77.0.1"
@@ -30,7 +32,7 @@ FAILED = pytest.StashKey[bool]()
 NO_TOKEN = {"automountServiceAccountToken": False}
 
 
-def eventually(check, timeout_s=30.0, pause_s=0.05):
+def eventually(check, timeout_s=60.0, pause_s=0.05):
     """The first true value of a check; the last reason when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -41,7 +43,7 @@ def eventually(check, timeout_s=30.0, pause_s=0.05):
         if value:
             return value
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {reason}"
-        subprocess.run(["sleep", str(pause_s)], check=True)
+        threading.Event().wait(pause_s)
 
 
 class Rig:
@@ -58,6 +60,7 @@ class Rig:
         self.made = []
         self.logs = self.root / "logs"
         self.logs.mkdir()
+        self.lookup = Lookup(lambda: self.kubeconfig, Path("/run/netns", self.name))
 
     @property
     def inside(self):
@@ -92,7 +95,7 @@ class Rig:
         process.send_signal(number)
         return process.wait(timeout=15)
 
-    def run(self, *command, check=True, timeout_s=60, **options):
+    def run(self, *command, check=True, timeout_s=90, **options):
         done = subprocess.run(
             [*self.inside, *map(str, command)],
             capture_output=True,
@@ -188,6 +191,10 @@ class Rig:
         )
 
     def get(self, *arguments):
+        """`kubectl get -o json`; asked often, so without a kubectl where that says the same."""
+        found = self.lookup.get(*arguments)
+        if found is not None:
+            return found
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def node_condition(self, kind):
@@ -221,20 +228,25 @@ class Rig:
         """The status of a container."""
         return self.status(name)["containerStatuses"][index]
 
-    def until_phase(self, name, phase, timeout_s=30.0):
+    def until_phase(self, name, phase, timeout_s=60.0):
         return eventually(
             lambda: (s := self.status(name))["phase"] == phase and s, timeout_s=timeout_s
         )
 
-    def until_ready(self, name, timeout_s=30.0):
-        self.kubectl("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={timeout_s:.0f}s")
-        return self.status(name)
+    def until_ready(self, name, timeout_s=60.0):
+        def ready():
+            status = self.status(name)
+            found = {one["type"]: one["status"] for one in status.get("conditions", ())}
+            assert found.get("Ready") == "True", status
+            return status
+
+        return eventually(ready, timeout_s=timeout_s)
 
     def exec(self, name, *command, **options):
         return self.kubectl("exec", name, "--", *command, **options)
 
     def delete(self, name, *arguments):
-        self.kubectl("delete", "pod", name, "--timeout=30s", *arguments)
+        self.kubectl("delete", "pod", name, "--timeout=60s", *arguments)
 
     def forget(self, pods):
         """Take away what a failed test left, so that it disturbs no other."""
@@ -291,6 +303,7 @@ class Rig:
         }
 
     def destroy(self):
+        self.lookup.close()
         for name in ("node", "apiserver"):
             if name in self.processes:
                 self.end(name)

@@ -111,7 +111,7 @@ def test_a_container_of_a_claim_restarts_under_a_new_agent(rig):
     rig.end("node")
     rig.start_agent()
     (directory / "end").touch()
-    eventually(lambda: (directory / "starts").read_text().count("x") == 2, timeout_s=60)
+    eventually(lambda: (directory / "starts").read_text().count("x") == 2)
     rig.delete("counts", "--force", "--grace-period=0")
     eventually(lambda: not rig.leftovers()["mounts"])
     assert (directory / "starts").exists()

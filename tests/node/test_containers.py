@@ -389,7 +389,7 @@ def test_the_qos_examples_are_ordered_by_the_kernel(rig):
     scores, groups = {}, {}
     for kind, name in names.items():
         space = ("-n", "qos-example")
-        rig.kubectl("wait", f"pod/{name}", *space, "--for=condition=Ready", "--timeout=30s")
+        rig.kubectl("wait", f"pod/{name}", *space, "--for=condition=Ready", "--timeout=60s")
         pod = rig.get("pod", name, *space)
         assert pod["status"]["qosClass"].lower() == kind
         process = rig.pid(ids(pod["status"])[0])

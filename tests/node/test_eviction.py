@@ -62,7 +62,8 @@ def test_under_memory_pressure_the_right_pod_goes_and_is_told_why(small_node):
     _holder(rig, "kept", 20, requests={"cpu": "10m", "memory": "64Mi"})
     rig.until_ready("kept")
     _holder(rig, "greedy", 150)
-    status = rig.until_phase("greedy", "Failed", timeout_s=20)
+    status = rig.until_phase("greedy", "Failed")
+    rig.pod("late", "sleep", "1000")  # at once: the pressure is over soon
     assert status["reason"] == "Evicted"
     assert "The node was low on resource: memory. Threshold quantity: 100Mi" in status["message"]
     assert "Container main was using 15" in status["message"]
@@ -71,13 +72,12 @@ def test_under_memory_pressure_the_right_pod_goes_and_is_told_why(small_node):
     assert rig.status("kept")["phase"] == "Running"
     eventually(lambda: rig.node_condition("MemoryPressure") == "True")
     # Who promised nothing is not taken in meanwhile.
-    rig.pod("late", "sleep", "1000")
-    late = rig.until_phase("late", "Failed", timeout_s=10)
+    late = rig.until_phase("late", "Failed")
     assert (late["reason"], late["message"]) == (
         "Evicted",
         "The node had condition: [MemoryPressure]. ",
     )
-    eventually(lambda: rig.node_condition("MemoryPressure") == "False", timeout_s=15)
+    eventually(lambda: rig.node_condition("MemoryPressure") == "False")
     rig.pod("later", "sleep", "1000")
     rig.until_ready("later")
     events = rig.kubectl("get", "events", "--field-selector=reason=Evicted")
@@ -105,7 +105,7 @@ def test_an_empty_dir_over_its_limit_costs_the_pod_its_place(rig):
         pod_spec={"volumes": [volume]},
         volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
     )
-    status = rig.until_phase("messy", "Failed", timeout_s=40)
+    status = rig.until_phase("messy", "Failed")
     assert status["reason"] == "Evicted"
     assert status["message"] == 'Usage of EmptyDir volume "scratch" exceeds the limit "2Mi". '
     rig.delete("messy")

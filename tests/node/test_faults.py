@@ -28,7 +28,7 @@ def test_a_restarted_runtime_keeps_its_pods_and_starts_new_ones(rig):
     assert after["containerID"] == before["containerID"]
     assert after["restartCount"] == 0
     os.kill(rig.pid(before["containerID"].removeprefix("containerd://")), signal.SIGKILL)
-    eventually(lambda: rig.container("survivor")["restartCount"] == 1, timeout_s=15)
+    eventually(lambda: rig.container("survivor")["restartCount"] == 1)
     rig.delete("survivor")
     rig.delete("latecomer")
 
@@ -49,7 +49,7 @@ def test_containers_are_restarted_while_the_api_server_is_stopped(rig):
             found = {p.name for p in top.glob(f"{group}/*") if p.is_dir()}
             return len(found - {first}) >= 2  # the sandbox's and the new container's
 
-        eventually(another, timeout_s=10)
+        eventually(another)
     finally:
         server.send_signal(signal.SIGCONT)
     status = eventually(lambda: (c := rig.container("alone"))["restartCount"] == 1 and c)
@@ -70,7 +70,7 @@ def test_a_dead_sandbox_is_replaced_with_a_new_address(rig):
         now = rig.status("moved")
         return now["containerStatuses"][0]["restartCount"] == 1 and now.get("podIP") and now
 
-    after = eventually(replaced, timeout_s=20)
+    after = eventually(replaced)
     assert after["podIPs"] == [{"ip": after["podIP"]}]
     assert after["podIP"] != before["podIP"]
     rig.until_ready("moved")
@@ -80,7 +80,7 @@ def test_a_dead_sandbox_is_replaced_with_a_new_address(rig):
 def test_a_deleted_node_object_is_registered_again(rig):
     uid = rig.get("node", NODE)["metadata"]["uid"]
     rig.kubectl("delete", "node", NODE)
-    eventually(lambda: rig.get("node", NODE)["metadata"]["uid"] != uid, timeout_s=20)
+    eventually(lambda: rig.get("node", NODE)["metadata"]["uid"] != uid)
     rig.kubectl("patch", "node", NODE, "-p", '{"spec":{"podCIDR":"10.244.7.0/24"}}')
     eventually(lambda: rig.node_condition("Ready") == "True")
 
@@ -141,7 +141,7 @@ def agent_is_put_back(rig):
     if "node" in rig.processes:
         rig.end("node")
     rig.start_agent()
-    rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=40s")
+    rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=60s")
 
 
 def _in_runtime(rig):
@@ -177,10 +177,10 @@ def test_an_agent_killed_in_any_phase_of_a_pods_life_loses_nothing(rig, agent_is
             rig.until_ready(name)
         rig.create(*starting)
         rig.kubectl("delete", "pod", *WHILE_ENDING, "--wait=false")
-        eventually(lambda: gate.reached == set(stops), timeout_s=20)
+        eventually(lambda: gate.reached == set(stops))
         rig.end("node", signal.SIGKILL)
         # A call that was held is gone with its caller; let loose too soon it would still be made.
-        eventually(lambda: not gate.held, timeout_s=20)
+        eventually(lambda: not gate.held)
         gate.open()
         rig.spawn("node", *through_gate)
         living = {*WHILE_STARTING, "pulling", "running"}
@@ -206,6 +206,6 @@ def test_an_agent_killed_in_any_phase_of_a_pods_life_loses_nothing(rig, agent_is
         assert sorted(s.name for s in ours) == sorted(living), "each has one sandbox, none more"
         uids = {s.uid for s in ours}
         assert all(len(containers[uid]) == 2 for uid in uids)
-        rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=40s")
+        rig.kubectl("delete", "pod", "-l", "test=phases", "--timeout=60s")
         eventually(lambda: not {s.uid for s in _in_runtime(rig)[0]} & uids)
     rig.run(*ctr, "images", "rm", PULLED)

@@ -222,7 +222,7 @@ def test_a_refused_pull_says_why_and_a_corrected_secret_is_used_at_once(rig, reg
 
 
 def test_a_pod_whose_registry_was_away_starts_by_itself_when_it_is_back(rig, registries):
-    rig.until_ready("early", timeout_s=40)
+    rig.until_ready("early")
     assert rig.exec("early", "cat", "/word") == "late\n"
     told = rig.kubectl("get", "events", "--field-selector=involvedObject.name=early")
     assert "connection refused" in told

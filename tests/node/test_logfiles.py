@@ -48,7 +48,7 @@ def test_a_chatty_containers_log_rotates_and_who_follows_it_misses_no_line(short
         following = subprocess.Popen([*rig.inside, *map(str, command)], stdout=out)
     try:
         # So many lines that the first files are long gone.
-        eventually(lambda: heard.read_text().count("\n") > 4 * MAX_BYTES // 45, timeout_s=20)
+        eventually(lambda: heard.read_text().count("\n") > 4 * MAX_BYTES // 45)
     finally:
         following.terminate()
         following.wait(10)

@@ -17,9 +17,9 @@ def test_readiness_follows_what_the_container_says(rig):
     rig.until_phase("moody", "Running")
     assert rig.container("moody")["ready"] is False
     rig.exec("moody", "touch", "/tmp/ready")
-    rig.until_ready("moody", timeout_s=20)
+    rig.until_ready("moody")
     rig.exec("moody", "rm", "/tmp/ready")
-    eventually(lambda: rig.container("moody")["ready"] is False, timeout_s=20)
+    eventually(lambda: rig.container("moody")["ready"] is False)
     assert rig.container("moody")["restartCount"] == 0
     rig.delete("moody")
 
@@ -46,7 +46,7 @@ def test_a_failing_http_liveness_probe_restarts_the_container(rig):
         now = rig.container("mortal")
         return now["restartCount"] == 1 and "running" in now["state"] and now
 
-    after = eventually(restarted, timeout_s=15)
+    after = eventually(restarted)
     assert after["containerID"] != first
     reasons = rig.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
     assert "Unhealthy" in reasons
@@ -72,6 +72,6 @@ def test_a_startup_probe_holds_the_others_back(rig):
     )
     rig.until_phase("slow", "Running")
     assert rig.container("slow")["started"] is False
-    status = rig.until_ready("slow", timeout_s=15)
+    status = rig.until_ready("slow")
     assert status["containerStatuses"][0]["restartCount"] == 0
     rig.delete("slow")

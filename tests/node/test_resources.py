@@ -113,7 +113,7 @@ def test_a_missing_configmap_keeps_a_container_waiting_until_it_appears(rig):
 
     eventually(lambda: reason() == "CreateContainerConfigError")
     rig.kubectl("create", "configmap", "late", "--from-literal=word=now")
-    rig.until_ready("patient", timeout_s=20)
+    rig.until_ready("patient")
     assert "WORD=now" in rig.exec("patient", "env")
     rig.delete("patient")
 

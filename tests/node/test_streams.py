@@ -180,10 +180,13 @@ def test_only_those_may_ask_of_whom_the_api_server_says_so(rig, identities):
 
 
 def test_a_collector_with_a_token_reads_figures_and_nothing_else(rig, chatty):
-    rig.kubectl("create", "serviceaccount", "collector")
+    for name in ("collector", "stranger"):
+        rig.kubectl("create", "serviceaccount", name)
+    # Somebody else, because the agent remembers for a while whom the API server refused.
+    stranger = rig.kubectl("create", "token", "stranger").strip()
+    assert _call(rig, "/stats/summary", flags=[f"--token={stranger}"])["status"] == 403
     token = rig.kubectl("create", "token", "collector").strip()
     flags = [f"--token={token}"]
-    assert _call(rig, "/stats/summary", flags=flags)["status"] == 403
     rule = ["--verb=get", "--resource=nodes/metrics,nodes/stats"]
     rig.kubectl("create", "clusterrole", "figures", *rule)
     account = "--serviceaccount=default:collector"

@@ -73,7 +73,7 @@ def test_a_busy_container_is_given_more_in_place_from_what_it_was_measured_to_us
     }
     rig.create(autoscaler)
     # Three times the request, and so three times the limit.
-    eventually(lambda: _quota(rig, "busy") == "15000", timeout_s=60)
+    eventually(lambda: _quota(rig, "busy") == "15000")
     after = eventually(
         lambda: (c := rig.container("busy"))["resources"]["requests"]["cpu"] == "30m" and c
     )

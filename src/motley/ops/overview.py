@@ -71,6 +71,14 @@ class Overview(msgspec.Struct, rename="camel"):
 
 async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overview:
     """Look at a cluster."""
+    seen = processes_only(config, source)
+    if any(c.name.startswith("apiserver") and c.pid for c in seen.components):
+        seen.cluster = await _ask(config, source)
+    return seen
+
+
+def processes_only(config: Config, source: clock.Clock = clock.SYSTEM) -> Overview:
+    """Look at a cluster's processes alone: the API server is not asked, so it takes no time."""
     state = statefile.read_state(config.run / "state.json")
     seen = Overview(root=str(config.root), joined=config.server)
     now = source.now()
@@ -90,8 +98,6 @@ async def overview(config: Config, source: clock.Clock = clock.SYSTEM) -> Overvi
     running = [c for c in seen.components if c.state == Phase.RUNNING.value]
     seen.is_running = bool(running) and len(running) == len(seen.components)
     seen.is_running = seen.is_running and not seen.unsupervised
-    if any(c.name.startswith("apiserver") and c.pid for c in seen.components):
-        seen.cluster = await _ask(config, source)
     return seen
 
 

@@ -7,12 +7,15 @@ inside with nsenter, as an operator's shell on that machine would. Tests and ben
 Invariant: `destroy` leaves nothing, in whatever state the cluster is.
 """
 
+import functools
+import http.client
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,28 +26,23 @@ from motley.lib import clock
 from motley.network.paths import nginx
 from motley.ops import config as configs
 from motley.ops import emulation, install, members, processes, remains
+from motley.ops import overview as overviews
+from motley.ops.testlookup import Lookup, connect_inside
 
 T = TypeVar("T")
 NODE_IP = "10.77.0.1"
 _UNDERLAY = "under0"
 _MOTLEY = (sys.executable, "-P", "-m", "motley.cli.main")
 
-_FETCH = """
-import http.client, sys
-connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=float(sys.argv[3]))
-connection.request("GET", "/")
-answer = connection.getresponse()
-assert answer.status == 200, answer.status
-print(answer.read().decode())
-"""
-
-# Calls a Service again and again until its standard input closes, one connection each; then says
-# how often it was answered and what went wrong.
+# Calls a Service again and again until its standard input closes, one connection each, and a few
+# times at least; says when it has begun, and at the end how often it was answered and what went
+# wrong.
 _LOOP = """
 import http.client, json, select, sys, time
 address, port = sys.argv[1], int(sys.argv[2])
 answers, failures, longest = 0, [], 0.0
-while not select.select([sys.stdin], [], [], 0.02)[0]:
+while answers + len(failures) < 15 or not select.select([sys.stdin], [], [], 0)[0]:
+    time.sleep(0.02)
     begun = time.monotonic()
     try:
         connection = http.client.HTTPConnection(address, port, timeout=5)
@@ -56,6 +54,8 @@ while not select.select([sys.stdin], [], [], 0.02)[0]:
     except Exception as error:
         failures.append(f"{time.time():.3f} {error!r}")
     longest = max(longest, time.monotonic() - begun)
+    if answers + len(failures) == 1:
+        print("begun", flush=True)
 print(json.dumps({"answers": answers, "failures": failures, "longest_s": longest}))
 """
 
@@ -77,7 +77,7 @@ def eventually(check: Callable[[], T], timeout_s: float = 60.0, pause_s: float =
             reason = error
         if clock.SYSTEM.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s:.0f} s: {reason}")
-        subprocess.run(["sleep", str(pause_s)], check=True)
+        threading.Event().wait(pause_s)
 
 
 class Testbed:
@@ -91,6 +91,8 @@ class Testbed:
         self.root = Path(tempfile.mkdtemp(prefix="motley-", dir="/tmp"))
         self.name = self.root.name
         self.cache = cache
+        self._namespace = Path("/run/netns", self.name)
+        self._lookup = Lookup(lambda: self.kubeconfig, self._namespace)
 
     @property
     def inside(self) -> list[str]:
@@ -180,21 +182,48 @@ class Testbed:
         return msgspec.json.decode(out)
 
     def components(self) -> dict[str, Any]:
-        """The components of `motley status` by name."""
-        return {one["name"]: one for one in self.status()["components"]}
+        """The components of `motley status` by name; asked often, so without the command."""
+        return {one["name"]: one for one in msgspec.to_builtins(self._processes().components)}
+
+    def all_run(self) -> bool:
+        """What `motley status` says as well: every component runs and is supervised."""
+        return self._processes().is_running
+
+    def _processes(self) -> overviews.Overview:
+        return overviews.processes_only(configs.load(self.root) or configs.Config(root=self.root))
 
     def kubectl(self, *arguments: object, stdin: str | None = None) -> str:
         """Real kubectl on this cluster."""
-        program = install.kubectl(self.cache, say=lambda _: None)
-        return self.run(program, "--kubeconfig", self.kubeconfig, *arguments, stdin=stdin)
+        words = ("--kubeconfig", self.kubeconfig, *arguments)
+        return self.run(self.kubectl_program, *words, stdin=stdin)
+
+    @functools.cached_property
+    def kubectl_program(self) -> str:
+        """Where kubectl is; finding out starts it once."""
+        return install.kubectl(self.cache, say=lambda _: None)
 
     def get(self, *arguments: object) -> Any:
-        """`kubectl get -o json`."""
+        """`kubectl get -o json`; asked often, so without a kubectl where that says the same."""
+        found = self._lookup.get(*map(str, arguments))
+        if found is not None:
+            return found
         return msgspec.json.decode(self.kubectl("get", *arguments, "-o", "json"))
 
     def fetch(self, address: str, port: int = 80, timeout_s: float = 5.0) -> str:
         """One HTTP request from the node itself; the body."""
-        return self.run(sys.executable, "-c", _FETCH, address, port, timeout_s).strip()
+        connection = http.client.HTTPConnection(address, port)
+        connection.sock = connect_inside(self._namespace, (address, port), timeout_s)
+        try:
+            connection.request("GET", "/", headers={"Connection": "close"})
+            answer = connection.getresponse()
+            body = answer.read().decode().strip()
+        except http.client.HTTPException as error:
+            raise CommandFailed(f"{address}:{port}: {error!r}") from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise CommandFailed(f"{address}:{port}: {answer.status} {body}")
+        return body
 
     def requests(self, address: str, port: int = 80) -> "Requests":
         """Requests for as long as a `with` block runs."""
@@ -228,6 +257,7 @@ class Testbed:
 
     def destroy(self) -> None:
         """Take everything away, whatever state it is in."""
+        self._lookup.close()
         if os.path.exists(f"/run/netns/{self.name}"):
             self.answer(*_MOTLEY, "down", "--grace", 0, "--root", self.root)
         for root in (self.root, *self.root.glob("nodes/*")):
@@ -263,6 +293,8 @@ class Requests:
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
         return self
 
     def __exit__(self, *_: object) -> None:

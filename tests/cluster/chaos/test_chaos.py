@@ -21,7 +21,7 @@ from storm.bed import NODES, Bed
 from storm.workload import CALLER, DEPLOYMENT, ELASTIC, SERVICE, STEADY, VIP, WRITTEN, steady_pods
 
 from motley.lib import clock
-from motley.ops import install, processes
+from motley.ops import processes
 from motley.ops.testbed import eventually
 
 pytestmark = pytest.mark.root
@@ -117,11 +117,11 @@ def ask(bed, fault):
     if fault.request == "scale":
         words = ("scale", f"deployment/{ELASTIC}", f"--replicas={fault.size}")
     elif fault.request == "delete a pod":
-        first = eventually(lambda: sorted(staying(bed, ELASTIC)), 30)[0]
+        first = eventually(lambda: sorted(staying(bed, ELASTIC)))[0]
         words = ("delete", "pod", first, "--wait=false", "--ignore-not-found")
     else:
         return
-    eventually(lambda: bed.kubectl(*words), 30)
+    eventually(lambda: bed.kubectl(*words))
 
 
 def test_no_request_fails_and_all_converges_whatever_is_killed(bed, calls, written, before):
@@ -207,12 +207,12 @@ def test_pods_of_a_lost_node_are_replaced_and_end_when_it_returns(bed, calls, be
     assert lost, "the scheduler spreads three pods over three nodes"
     there = bed.pods()
     addresses = {there[name]["status"]["podIP"] for name in (*lost, f"{STEADY}-3")}
-    assert addresses <= bed.sends_to("node-1") & bed.sends_to("node-2")
+    eventually(lambda: addresses <= bed.sends_to("node-1") & bed.sends_to("node-2"))
     with without_cable(bed, "node-3"):
         eventually(lambda: ready_condition(bed, "node-3") == "Unknown", GRACE_S + 30)
         eventually(lambda: backends(bed).isdisjoint({*lost, f"{STEADY}-3"}))
         for node in ("node-1", "node-2"):
-            eventually(lambda where=node: addresses.isdisjoint(bed.sends_to(where)), 20)
+            eventually(lambda where=node: addresses.isdisjoint(bed.sends_to(where)))
         gone_at = clock.SYSTEM.now()
         taints = {(t["key"], t["effect"]) for t in bed.get("node", "node-3")["spec"]["taints"]}
         assert ("node.kubernetes.io/unreachable", "NoSchedule") in taints
@@ -238,7 +238,7 @@ def test_pods_of_a_lost_node_are_replaced_and_end_when_it_returns(bed, calls, be
     eventually(lambda: f"{STEADY}-3" in backends(bed))
     assert staying(bed, ELASTIC).keys() == replaced.keys()
     uids = {one["metadata"]["uid"] for one in pods.values() if one["metadata"]["name"] in lost}
-    eventually(lambda: uids.isdisjoint(pods_on("node-3", bed)), 30)
+    eventually(lambda: uids.isdisjoint(pods_on("node-3", bed)))
     assert lives(bed.pods("-l", f"app in ({STEADY},{CALLER})")) == before[1]
     with calls.goes_on():
         calls.all_answered_since(calls.answers())
@@ -272,7 +272,7 @@ def test_a_full_disk_refuses_writes_clearly_and_all_goes_on_when_there_is_room(
     bed, calls, written, before
 ):
     process = bed.process("node-1", "apiserver")
-    program = install.kubectl(bed.cache, say=lambda _: None)
+    program = bed.kubectl_program
     kubectl = [*bed.inside, program, "--kubeconfig", bed.kubeconfig]
     ballast = bed.store / "ballast"
     seen = bed.root / "watched.txt"
@@ -292,7 +292,7 @@ def test_a_full_disk_refuses_writes_clearly_and_all_goes_on_when_there_is_room(
             def refused():
                 return [one for one in written.entries()[known:] if one["code"] == 507]
 
-            eventually(refused, 30)
+            eventually(refused)
             # Reads go on, also from disk; so do pods.
             assert len(bed.pods()) >= 4
             assert bed.kubectl("get", "--raw", "/readyz") == "ok"
@@ -379,18 +379,18 @@ def test_clocks_may_be_put_forward_and_back(bed, calls, written, before):
             assert abs(stamped - clock.SYSTEM.now() - servers_s) < 60
             # Everything works at that time: pods come and go, objects are written.
             since = renewals()
-            eventually(lambda n=size: bed.kubectl(*resized(1 + n % 3)), 20)
-            eventually(lambda: has_converged(bed), 40)
+            eventually(lambda n=size: bed.kubectl(*resized(1 + n % 3)))
+            eventually(lambda: has_converged(bed))
             first = sorted(staying(bed, ELASTIC))[0]
             bed.kubectl("delete", "pod", first, "--wait=false")
             eventually(
                 lambda name=first: name not in staying(bed, ELASTIC) and has_converged(bed), 40
             )
-            eventually(lambda count=acknowledged: written.acknowledged() > count + 3, 20)
+            eventually(lambda count=acknowledged: written.acknowledged() > count + 3)
             assert is_accepted(bed, token)
             assert is_accepted(bed, bed.kubectl("create", "token", "default").strip())
             # Nodes are judged by what was seen of them, not by what their clocks say.
-            eventually(lambda seen=since: are_renewed(seen), 30)
+            eventually(lambda seen=since: are_renewed(seen))
             assert {ready_condition(bed, node) for node in NODES} == {"True"}
             bed.kubectl("delete", "cm", f"time-{size}")
     assert lives(bed.pods("-l", f"app in ({STEADY},{CALLER})")) == before[1]

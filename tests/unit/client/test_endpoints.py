@@ -207,7 +207,7 @@ async def test_no_request_fails_when_a_server_goes_and_it_is_used_again_when_it_
     for _ in range(20):
         await client.get(ConfigMap, "a", "n")
         await client.create(ConfigMap, {"metadata": {"name": "a"}}, "n")
-    assert SYSTEM.monotonic() - begun < 5
+    assert SYSTEM.monotonic() - begun < 15
     assert servers[1].asked == {}
     await servers[1].start()
     deadline = SYSTEM.monotonic() + 20

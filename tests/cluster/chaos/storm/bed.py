@@ -73,7 +73,7 @@ class Bed(Testbed):
     def wait_all_run(self, killed=(), timeout_s=60):
         """Until all components run again, and none is one of the killed."""
         for process in killed:
-            eventually(lambda p=process: not p.is_alive, 10, pause_s=0.02)
+            eventually(lambda p=process: not p.is_alive, pause_s=0.02)
         eventually(self.all_run, timeout_s, pause_s=0.1)
 
     def change(self, node, name, edit):

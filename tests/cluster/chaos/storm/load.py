@@ -83,7 +83,7 @@ def call(keeps):
                 connection.close()
             connection = None
         counts["longest_s"] = max(counts["longest_s"], time.monotonic() - started)
-        time.sleep(0.02)
+        time.sleep(0.04)
 class Counts(BaseHTTPRequestHandler):
     def do_GET(self):
         body = json.dumps(counts).encode()
@@ -133,7 +133,7 @@ class Load:
         said = {}
         for name, address in self._where.items():
             fetch = lambda where=address: self._testbed.fetch(where, COUNTS_PORT)  # noqa: E731
-            said[name] = msgspec.json.decode(eventually(fetch, 20))
+            said[name] = msgspec.json.decode(eventually(fetch))
         return said
 
     def answers(self):
@@ -174,7 +174,7 @@ class Load:
         def enough():
             return all(count > before[who] + 3 for who, count in self.answers().items())
 
-        eventually(enough, 30)
+        eventually(enough)
 
     def stop(self):
         """End the callers that are processes here."""
