@@ -168,7 +168,8 @@ def test_a_cluster_that_does_not_run_is_said_to_be_so(config, tmp_path):
     assert "there is no cluster" in answer.output
 
 
-def test_served_here_it_is_for_whoever_has_the_printed_address(applied, server):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_served_here_it_is_for_whoever_has_the_printed_address(applied, server, number):
     words = ("dashboard", "--kubeconfig", str(server.kubeconfig), "--port", "0")
     command = [sys.executable, "-m", "motley.cli.main", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -184,6 +185,7 @@ def test_served_here_it_is_for_whoever_has_the_printed_address(applied, server):
             kinds = f"{printed.partition('?')[0]}kinds/core/v1/namespaces"
             with opener.open(kinds, timeout=10) as page:
                 assert plan.NAMESPACE in page.read().decode()
+            process.send_signal(number)
+            assert process.wait(30) == 0
         finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+            process.kill()

@@ -242,6 +242,20 @@ def node_of(kubectl, name):
     return kubectl("get", "pod", name, "-o", "json").json["spec"].get("nodeName")
 
 
+def until_refused(kubectl, until, name, node, words):
+    """Until a pod is not placed there, and is told so: those that were made before the scheduler
+    has heard of the load itself are placed, and made again."""
+    make(kubectl, name, "load-aware-scheduler", node=node)
+
+    def refused():
+        if node_of(kubectl, name):
+            kubectl("delete", "pod", name, "--force", "--grace-period=0")
+            make(kubectl, name, "load-aware-scheduler", node=node)
+        return words in kubectl("describe", "pod", name).out
+
+    until(refused, words)
+
+
 def where(kubectl):
     pods = kubectl("get", "pods", "-l", "app=nginx", "-o", "json").json["items"]
     staying = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
@@ -274,9 +288,8 @@ def test_thirty_pods_avoid_the_node_whose_memory_a_process_takes(
         assert "n-0:13→100,n-1:33→0,n-2:13→100" in log.read_text()[began:]
 
         # LoadAware lets nobody onto a node above its threshold, and says so.
-        make(kubectl, "load", "load-aware-scheduler", node="n-1")
         words = "1 node(s) use more than 30% of memory"
-        until(lambda: words in kubectl("describe", "pod", "load").out, words)
+        until_refused(kubectl, until, "load", "n-1", words)
         prometheus.set_used(IDLE)
     until(lambda: node_of(kubectl, "load") == "n-1", "it is placed when the memory is free")
 
@@ -290,9 +303,8 @@ def test_a_node_that_serves_many_requests_takes_no_more_pods(
     told.per_second = 100
     until(lambda: share().get("n-0", 0) > 75, "requests are counted")
     assert share()["not-in-the-cluster"] == 0, "nobody serves any there"
-    make(kubectl, "web", "load-aware-scheduler", node="n-0")
     words = "1 node(s) use more than 60% of httpRequests"
-    until(lambda: words in kubectl("describe", "pod", "web").out, words)
+    until_refused(kubectl, until, "web", "n-0", words)
     make(kubectl, "elsewhere", "load-aware-scheduler", node="n-2")
     until(lambda: node_of(kubectl, "elsewhere") == "n-2", "nothing is known of its requests")
     told.per_second = 0

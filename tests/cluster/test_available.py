@@ -180,7 +180,7 @@ def test_work_goes_on_whatever_is_killed(three):
             kill(three, victim)()
     told = steady.told
     count = told["acknowledged"]
-    assert count > 50
+    assert count > 15, "it was at work all the while"
     assert told["longest_s"] < 10, told["doubts"]
     assert told["stored"] == sorted(f"step-{number}" for number in range(count))
     assert set(told["seen"]) == set(told["stored"])

@@ -72,13 +72,9 @@ def _serve(path: Path | None, context_: str | None, port: int) -> None:
         raise printers.fail(str(error)) from None
     except OSError as error:
         raise printers.fail(f"port {port}: {error}", "Choose another: --port 0") from None
-    with server:
-        click.echo(local.opening(server))
-        click.echo("Open it in a browser of this machine; Ctrl-C ends it.", err=True)
-        try:
-            server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            click.echo(err=True)
+    click.echo(local.opening(server))
+    click.echo("Open it in a browser of this machine; Ctrl-C ends it.", err=True)
+    server.serve_until_told()
 
 
 def _as_administrator(root: Path, work: "Callable[[Client, Config], Awaitable[T]]") -> T:

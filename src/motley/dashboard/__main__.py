@@ -6,7 +6,6 @@ With --tls-dir it serves whoever reaches the pod; without, it listens on loopbac
 
 import argparse
 import os
-import signal
 import ssl
 import sys
 import threading
@@ -83,12 +82,8 @@ def _pod_api() -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until told to stop."""
     server = Server(options(sys.argv[1:] if arguments is None else arguments))
-    stopping = threading.Thread(target=server.shutdown, name="stopping")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.start() if not stopping.ident else None)
     print(f"serving {server.url}", flush=True)
-    with server:
-        server.serve_forever(poll_interval=0.2)
+    server.serve_until_told()
 
 
 if __name__ == "__main__":

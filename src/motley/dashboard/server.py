@@ -13,6 +13,7 @@ cookie that no script and no other site can use.
 import http.server
 import re
 import secrets
+import signal
 import socket
 import socketserver
 import ssl
@@ -87,6 +88,14 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         host, port = self.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         return f"{'https' if self.options.tls else 'http'}://{shown}:{port}"
+
+    def serve_until_told(self) -> None:
+        """Serve until a signal says stop; also SIGINT, which shells let their children ignore."""
+        stopping = threading.Thread(target=self.shutdown, name="stopping")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.start() if not stopping.ident else None)
+        with self:
+            self.serve_forever(poll_interval=0.2)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, if there is room for one more."""
