@@ -4,7 +4,6 @@ Alone it serves on loopback with the rights of a kubeconfig's user, of any Kuber
 subcommands put the dashboard into the cluster of this machine, where everybody brings a token.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from motley.cli import cluster, printers
-from motley.lib import clock, durations
+from motley.lib import durations
 from motley.ops import config as configs
 
 if TYPE_CHECKING:
@@ -78,30 +77,9 @@ def _serve(path: Path | None, context_: str | None, port: int) -> None:
 
 
 def _as_administrator(root: Path, work: "Callable[[Client, Config], Awaitable[T]]") -> T:
-    """Do something in the cluster on this machine."""
-    from motley.api import status
-    from motley.ops.failure import Failure
-    from motley.ops.up import administrator
-
-    config = cluster.require(root)
-    if config.is_joined:
-        raise printers.fail(
-            f"this machine has joined the cluster at {config.server}",
-            "The dashboard is installed where the control plane is.",
-        )
-
-    async def main() -> T:
-        async with administrator(config, clock.SYSTEM) as client:
-            return await work(client, config)
-
-    try:
-        return asyncio.run(main())
-    except Failure as failure:
-        raise printers.fail(failure.message, failure.advice) from None
-    except status.ApiError as error:
-        raise printers.fail(error.message, "Is the cluster up? motley status") from None
-    except (OSError, ValueError) as error:
-        raise printers.fail(str(error), "Is the cluster up? motley status") from None
+    return cluster.as_administrator(
+        root, work, "The dashboard is installed where the control plane is."
+    )
 
 
 @command.command("install")

@@ -1,6 +1,5 @@
 """`motley token`: by which another machine may join the cluster, and for how long."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,30 +32,7 @@ def _ttl(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 
 def _ask(root: Path, work: "Callable[[Client, Config], Awaitable[T]]") -> T:
-    """Do something as the administrator of the cluster on this machine."""
-    from motley.api import status
-    from motley.ops.failure import Failure
-    from motley.ops.up import administrator
-
-    config = cluster.require(root)
-    if config.is_joined:
-        raise printers.fail(
-            f"this machine has joined the cluster at {config.server}",
-            "Tokens are made where the control plane is.",
-        )
-
-    async def main() -> T:
-        async with administrator(config, clock.SYSTEM) as client:
-            return await work(client, config)
-
-    try:
-        return asyncio.run(main())
-    except Failure as failure:
-        raise printers.fail(failure.message, failure.advice) from None
-    except status.ApiError as error:
-        raise printers.fail(error.message, "Is the cluster up? motley status") from None
-    except (OSError, ValueError) as error:
-        raise printers.fail(str(error), "Is the cluster up? motley status") from None
+    return cluster.as_administrator(root, work, "Tokens are made where the control plane is.")
 
 
 @command.command("create")

@@ -82,6 +82,16 @@ class Config:
         """Every API server of the cluster; any of them will do."""
         return (self.server, *self.further)
 
+    @property
+    def authorization(self) -> str:
+        """The header for credentials that do not change; empty where there are none."""
+        if self.token:
+            return f"Bearer {self.token}"
+        if self.username is not None:
+            pair = f"{self.username}:{self.password or ''}".encode()
+            return f"Basic {base64.b64encode(pair).decode()}"
+        return ""
+
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context for `server`, or None when it is plain HTTP."""
         if not self.server.startswith("https://"):

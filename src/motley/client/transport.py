@@ -9,7 +9,6 @@ harm (GET).
 """
 
 import asyncio
-import base64
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import replace
@@ -234,12 +233,7 @@ class Transport:
             if now - self._token_read > _TOKEN_MAX_AGE_S:
                 self._token, self._token_read = config.token_file.read_text().strip(), now
             return f"Bearer {self._token}"
-        if config.token:
-            return f"Bearer {config.token}"
-        if config.username is not None:
-            pair = f"{config.username}:{config.password or ''}".encode()
-            return f"Basic {base64.b64encode(pair).decode()}"
-        return ""
+        return config.authorization
 
     async def _renew_credential(self) -> None:
         """Ask the plugin, if there is one; another certificate needs other connections."""

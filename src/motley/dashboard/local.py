@@ -5,16 +5,15 @@ of loopback alone, and shows itself only to a browser that came by the address i
 """
 
 import asyncio
-import base64
 import secrets
 import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from motley.client.execplugin import Plugin
+from motley.client.execplugin import Plugin, PluginError
 from motley.client.kubeconfig import Config, ConfigError
-from motley.dashboard.kube import Endpoint
+from motley.dashboard.kube import ApiError, Endpoint
 from motley.dashboard.server import Options, Server
 
 _KEY_BYTES = 24
@@ -60,11 +59,12 @@ def _authorization(config: Config, plugin: Plugin | None) -> Callable[[], str]:
             return f"Bearer {made.token}" if made.token else ""
         if config.token_file is not None:
             return f"Bearer {config.token_file.read_text().strip()}"
-        if config.token:
-            return f"Bearer {config.token}"
-        if config.username is not None:
-            pair = f"{config.username}:{config.password or ''}".encode()
-            return f"Basic {base64.b64encode(pair).decode()}"
-        return ""
+        return config.authorization
 
-    return current
+    def told() -> str:
+        try:
+            return current()
+        except (OSError, PluginError) as error:
+            raise ApiError(0, f"your kubeconfig's credentials cannot be had: {error}") from error
+
+    return told

@@ -182,12 +182,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._page(404, frame.alone("Not found", "There is no such page."))
 
     def _show(self, asked: Asked) -> None:
-        api = self._user()
-        if api is None:
-            self._go("/login")
-            return
-        api.notes.clear()
         try:
+            api = self._user()
+            if api is None:
+                self._go("/login")
+                return
+            api.notes.clear()
             page = routes.show(api, asked)
         except ApiError as error:
             if error.code == 401:

@@ -10,13 +10,14 @@ from motley.dashboard.pages import frame
 
 Document = dict[str, Any]
 
+# Kind → group and resource.
 WORKLOADS = {
-    "Deployment": "deployments",
-    "StatefulSet": "statefulsets",
-    "DaemonSet": "daemonsets",
-    "ReplicaSet": "replicasets",
-    "Job": "jobs",
-    "CronJob": "cronjobs",
+    "Deployment": ("apps", "deployments"),
+    "StatefulSet": ("apps", "statefulsets"),
+    "DaemonSet": ("apps", "daemonsets"),
+    "ReplicaSet": ("apps", "replicasets"),
+    "Job": ("batch", "jobs"),
+    "CronJob": ("batch", "cronjobs"),
 }
 _PLAIN = re.compile(r"[A-Za-z/_.][A-Za-z0-9 /_.@%+,-]*(:[A-Za-z0-9/_.@%+-]+)*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", ".", "~", ".inf", ".nan"}

@@ -10,14 +10,6 @@ from motley.dashboard.pages import frame, happenings, objects, pods, tables, usa
 
 Document = dict[str, Any]
 
-_GROUPS = {
-    "Deployment": "apps",
-    "StatefulSet": "apps",
-    "DaemonSet": "apps",
-    "ReplicaSet": "apps",
-    "Job": "batch",
-    "CronJob": "batch",
-}
 _LISTED = ("Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob")
 _AUTOSCALERS = (
     ("autoscaling", "v2", "horizontalpodautoscalers", "scaleTargetRef"),
@@ -45,7 +37,7 @@ def listed(api: Api, asked: Asked) -> Page:
 
 def show(api: Api, asked: Asked, namespace: str, kind: str, name: str) -> Page:
     """One workload with its pods."""
-    if kind not in _GROUPS:
+    if kind not in objects.WORKLOADS:
         raise ApiError(404, f"{kind} is no kind of workload")
     found = api.get(_path(kind, namespace, name))
     past = usage.past(api, asked, "workloads", namespace, name, kind)
@@ -69,7 +61,8 @@ def show(api: Api, asked: Asked, namespace: str, kind: str, name: str) -> Page:
 
 def _path(kind: str, namespace: str = "", name: str = "") -> str:
     where = ("namespaces", namespace) if namespace else ()
-    return kube.path("apis", _GROUPS[kind], "v1", *where, objects.WORKLOADS[kind], name)
+    group, plural = objects.WORKLOADS[kind]
+    return kube.path("apis", group, "v1", *where, plural, name)
 
 
 def _facts(found: Document, now: float) -> Html:
