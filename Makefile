@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.cache/bin:$(PATH)
 # Python keeps what it compiled, also where the environment says otherwise: processes start quicker.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup up down clean-cluster check lint collected test replay replay-scheduler bench
+.PHONY: help setup up down clean-cluster check lint collected test fuzz replay replay-scheduler bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,10 @@ collected:
 
 test: setup ## Everything: checks, unit, contract, client, node and cluster tests
 	@$(MAKE) --no-print-directory --jobs=2 lint collected
-	@$(RUN)pytest -n 3 --no-loadscope-reorder
+	@tools/test
+
+fuzz: setup ## Look for new counter-examples: every property with thousands of random ones
+	@MOTLEY_EXAMPLES=fuzz $(RUN)pytest -n 2 -m hypothesis tests/unit tests/contract
 
 replay: setup ## Compare the API server with recorded answers of a real one, where there are any
 	@tools/replay --causes 20

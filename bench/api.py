@@ -17,7 +17,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import figures
 from apiload import TOKEN, Connection, Kload, Load, Outcome, OwnLoad, until
+from motley.ops.freeports import free_ports
 
 TOKENS = f'{TOKEN},bench,1,"system:masters"\n'
 READY_S = 60.0
@@ -68,16 +68,6 @@ class Server:
             int(Path(f"/proc/{p.pid}/statm").read_text().split()[1]) for p in self.processes
         )
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import asyncio
 import collections
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from motley.client import kubeconfig
 from motley.client.rest import Client
 from motley.controllers.workload import Deployment
 from motley.lib.clock import SYSTEM
+from motley.ops.freeports import free_port
 
 NAMESPACE = "bench"
 READY_S = 60.0
@@ -119,7 +119,7 @@ def measure(manager: Manager, replicas: int, directory: Path) -> Run:
     logs = directory / "log"
     with ExitStack() as stack:
         start = lambda *arguments: stack.enter_context(process(arguments, logs))  # noqa: E731
-        port = _free_port()
+        port = free_port()
         start(
             *motley("apiserver", "--port", str(port), "--data-dir", str(directory / "data")),
             *("--audit-log-path", str(audit), "--log-level", "warning"),
@@ -137,12 +137,6 @@ def measure(manager: Manager, replicas: int, directory: Path) -> Run:
         asyncio.run(_ready(config))
         measured = start(*manager.command(config))
         return asyncio.run(_phases(manager, measured.pid, config, audit, replicas))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until(condition: Callable[[], Any], what: str) -> None:

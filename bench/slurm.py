@@ -24,6 +24,7 @@ from motley.api.views.slurm import SlurmCluster, SlurmJob
 from motley.client import kubeconfig
 from motley.client.rest import Client
 from motley.lib import clock
+from motley.ops.freeports import free_port
 
 ROOT = Path(__file__).parents[1]
 MOST_S = 1.0  # from apply to sbatch accepted, on loopback
@@ -126,7 +127,7 @@ async def main(report: figures.Report) -> None:
     ):
         directory = slurm.directory
         (directory / "api").mkdir()
-        port = bed.free_ports(1)[0]
+        port = free_port()
         proxy = bed.Proxy(slurm.ssh_port)
         config = directory / "api/admin.kubeconfig"
         motley = [sys.executable, "-m", "motley.cli.main"]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime
+import os
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from xdist.scheduler import LoadScopeScheduling
 # side by side; the longest begins first.
 _TOGETHER = ("tests/cluster/", "tests/node/", "tests/slurm/", "tests/network/")
 
-# An example that takes long on a busy machine says nothing about what is tested.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# An example that takes long on a busy machine says nothing about what is tested. What is judged is
+# the change, so every run tries the same examples; `make fuzz` looks for new ones.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(os.environ.get("MOTLEY_EXAMPLES", "same"))
 
 
 def pytest_configure() -> None:

@@ -7,7 +7,6 @@ stand-in for the scheduler run in the test's own event loop.
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,6 +28,7 @@ from motley.client.rest import Client
 from motley.controllers import daemonpod, service
 from motley.controllers.fakenodes import FakeNodes
 from motley.lib.clock import SYSTEM
+from motley.ops.freeports import free_port
 
 # pytest-asyncio asks for the current loop before a file's first asynchronous test; without this
 # Python 3.11 makes one that nobody closes, which is an error here.
@@ -69,9 +69,7 @@ class ApiServer:
 
     def launch(self) -> None:
         if not self.port:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
+            self.port = free_port()
         command = [sys.executable, "-m", "motley.cli.main", "apiserver"]
         command += ["--data-dir", str(self.directory), "--port", str(self.port)]
         command += ["--store", self.store, "--log-level", "warning", *self.flags]

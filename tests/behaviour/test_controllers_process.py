@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ from motley.api import status
 from motley.api.views.core import Lease, Node, ServiceAccount
 from motley.controllers import service
 from motley.lib.clock import SYSTEM
+from motley.ops.freeports import free_port
 
 
 def motley(*arguments):
@@ -43,9 +43,7 @@ async def healthz(port):
 async def test_controllers_become_ready_work_and_stop_promptly(shared_server, eventually, started):
     if shared_server.process is None:
         await shared_server.start()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     config = str(shared_server.kubeconfig)
     process = motley("controllers", "--kubeconfig", config, "--health-port", str(port))
     started.append(process)
@@ -154,9 +152,7 @@ async def test_every_controller_counts_its_work_under_kubernetes_names(
 ):
     if shared_server.process is None:
         await shared_server.start()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     config = str(shared_server.kubeconfig)
     process = motley("controllers", "--kubeconfig", config, "--health-port", str(port))
     started.append(process)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,16 +16,10 @@ from motley.api.views.pod import Pod
 from motley.client import kubeconfig
 from motley.client.rest import Client
 from motley.lib.clock import SYSTEM
+from motley.ops.freeports import free_port
 
 START_S = 30.0
 SOON_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextlib.asynccontextmanager

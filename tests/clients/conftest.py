@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 import pytest
 
 from motley.client import kubeconfig
+from motley.ops import freeports
 
 asyncio.set_event_loop(None)  # see tests/conftest.py
 
@@ -31,12 +31,6 @@ ROOT = Path(__file__).parents[2]
 MINIMUM = (1, 31)  # the first whose exec speaks WebSocket
 DEADLINE_S = 60.0
 JSON = {"Content-Type": "application/json"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Any, what: str, timeout_s: float = DEADLINE_S) -> Any:
@@ -61,7 +55,7 @@ class Server:
     """`motley apiserver` as a process; `kill` and `start` keep data and port."""
 
     directory: Path
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=freeports.free_port)
     store: str = "sqlite"
     options: tuple[str, ...] = ()
     process: "subprocess.Popen[bytes] | None" = None
@@ -208,7 +202,7 @@ def until() -> Any:
 @pytest.fixture(scope="session")
 def free_ports() -> Any:
     """Makes ports that nobody has now."""
-    return lambda count: [free_port() for _ in range(count)]
+    return freeports.free_ports
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`motley explain` and `kubectl get decisions` on a running cluster."""
 
 import json
-import socket
 import subprocess
 import urllib.request
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from motley.cli.main import main
+from motley.ops.freeports import free_port
 
 
 @dataclass
@@ -41,9 +41,7 @@ class Admin:
 
 @pytest.fixture(scope="module")
 def scheduler_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 
 from motley.cli.main import main
 from motley.ops import oci
+from motley.ops.freeports import free_port
 
 SERVER_OPTIONS = ("--metrics-every-s", "0.5")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -39,12 +40,6 @@ def eventually(condition, what, timeout_s=60.0):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         threading.Event().wait(0.05)
     return found
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 PROXIES = [name for name in os.environ if name.lower().endswith("_proxy")]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from motley.ops.freeports import free_port
+
 DEPLOY = Path(__file__).parents[2] / "deploy/scheduler"
 BLOCKED = (
     *("cryptography", "grpc", "google", "kubernetes_validate", "prometheus_client", "jwt"),
@@ -42,8 +44,6 @@ def admin(server, kubectl_binary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def port():
-    from .conftest import free_port
-
     return free_port()
 
 

@@ -11,7 +11,6 @@ process' own. A fourth exporter reports this machine, which is no node.
 import contextlib
 import http.server
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from motley.ops.freeports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOTAL_KB = 400 << 10
@@ -96,12 +97,6 @@ def process(*command, log):
             except subprocess.TimeoutExpired:
                 running.kill()
                 running.wait(30)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Prometheus:

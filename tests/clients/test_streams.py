@@ -18,6 +18,7 @@ from aiohttp import WSMsgType, web
 
 from motley.apiserver import tls
 from motley.lib import clock
+from motley.ops.freeports import free_port
 
 POD = {
     "apiVersion": "v1",
@@ -218,9 +219,7 @@ def test_exec_into_nothing_says_what_is_missing(pod):
 
 
 def test_an_unreachable_agent_is_told_as_such(pod, agent):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    port = free_port()
     state = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
     pod("patch", "node", "stand-in", "--subresource=status", "-p", json.dumps(state))
 

@@ -20,6 +20,7 @@ import yaml
 from motley.apiserver import tls
 from motley.client import kubeconfig
 from motley.ops import install
+from motley.ops.freeports import free_port
 
 HERE = Path(__file__).parent
 
@@ -300,7 +301,7 @@ def serving(directory: Path) -> tuple[str, ...]:
     cert, key = directory / "bridge.crt", directory / "bridge.key"
     tls.write_pair(cert, key, tls.issue_server(pki, "system:motley-slurm", ["127.0.0.1"]))
     files = (f"--tls-cert={cert}", f"--tls-key={key}", f"--client-ca={pki.ca_file}")
-    return (*files, "--node-ip=127.0.0.1", f"--port={clients.free_port()}")
+    return (*files, "--node-ip=127.0.0.1", f"--port={free_port()}")
 
 
 @pytest.fixture(scope="session")

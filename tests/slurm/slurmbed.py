@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from motley.ops.freeports import free_ports
+
 HOST = socket.gethostname().partition(".")[0]
 PARTITION = "dgx2"
 _MAIL = """#!/bin/sh
@@ -95,14 +97,6 @@ case $verb in
   *) wrong "unknown" ;;
 esac
 """
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> object:

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from motley.lib import clock
 from motley.ops.failure import Failure
+from motley.ops.freeports import free_ports
 
 _PATH = "/usr/local/bin:/usr/bin:/opt/bin"
 START_S = 30.0
@@ -45,18 +45,6 @@ def _require() -> str:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody has now, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 @dataclass
 class Tls:
     """Files of a server that wants client certificates."""
@@ -76,7 +64,7 @@ class Etcd:
     options: Sequence[str] = ()
     fsync: bool = True
     """Whether writes wait for the disk; only etcd 3.5 and later can be told not to."""
-    ports: list[int] = field(default_factory=lambda: _free_ports(3))
+    ports: list[int] = field(default_factory=lambda: free_ports(3))
     members: str = ""
     process: "subprocess.Popen[bytes] | None" = None
 

@@ -6,7 +6,6 @@ nothing creates pods from a Deployment and no node is found missing.
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from motley.controllers import service
 from motley.lib.clock import SYSTEM, Clock
+from motley.ops.freeports import free_port
 
 from .transport import Target, Transport
 
@@ -47,7 +47,7 @@ _NOT_THERE = (
 @contextmanager
 def running(directory: Path, *, store: str = "sqlite", clock: Clock = SYSTEM) -> Iterator[Target]:
     """A ready server for as long as the block runs; its logs are in the directory."""
-    port = _free_port()
+    port = free_port()
     tokens = directory / "tokens.csv"
     tokens.write_text(_TOKENS)
     url = f"https://127.0.0.1:{port}"
@@ -120,9 +120,3 @@ def _until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, clock:
                 continue
             break
     raise RuntimeError(f"the server did not get ready:\n{log.read_text()[-4000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

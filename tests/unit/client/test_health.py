@@ -1,19 +1,17 @@
 """The health endpoint over a real socket."""
 
 import asyncio
-import socket
 
 import aiohttp
 import pytest
 
 from motley.lib import health
+from motley.ops.freeports import free_port
 
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 async def fetch(port, path, method="GET"):

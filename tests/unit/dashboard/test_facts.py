@@ -86,7 +86,8 @@ def test_a_document_shown_as_yaml_reads_back_the_same(value):
 
 
 @pytest.mark.parametrize(
-    "word", ["yes", "NULL", "1e3", "0x1f", "2026-11-16", "a: b", "- a", "", " a"]
+    "word",
+    ["yes", "NULL", "1e3", ".0", ".inf", "~", "_1", "0x1f", "2026-11-16", "a: b", "- a", "", " a"],
 )
 def test_words_that_yaml_would_take_for_something_else_stay_words(word):
     assert yaml.safe_load(objects.yaml({"a": word, "b": [word]})) == {"a": word, "b": [word]}

@@ -4,7 +4,6 @@ the whole against a real Prometheus."""
 import asyncio
 import contextlib
 import json
-import socket
 import struct
 import subprocess
 import urllib.parse
@@ -18,6 +17,7 @@ from motley.lib import clock as clocks
 from motley.metrics import remotewrite_wire as wire
 from motley.metrics.export import Point
 from motley.metrics.remotewrite import RemoteWrite, Target
+from motley.ops.freeports import free_port
 
 
 def a_point(value, name="motley_node_cpu_usage_cores", **labels):
@@ -263,12 +263,6 @@ def prometheus(directory, port):
         process.wait(20)
 
 
-def a_free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def asked(port, query):
     url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
     try:
@@ -279,7 +273,7 @@ def asked(port, query):
 
 
 async def test_a_real_prometheus_has_every_sample_also_after_an_outage(tmp_path):
-    port = a_free_port()
+    port = free_port()
     target = Target(f"http://127.0.0.1:{port}/api/v1/write", labels=(("cluster", "lab"),))
     begun = int(clocks.SYSTEM.now()) - 100
     query = 'motley_node_cpu_usage_normalized_cores{cluster="lab"}[10m]'

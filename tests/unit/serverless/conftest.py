@@ -5,13 +5,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from motley.ops.freeports import free_port
 from motley.ops.testbed import eventually
 from motley.serverless import runtime
 
@@ -25,9 +25,7 @@ class Runtime:
             directory / "lib/motley_runtime",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.port = sock.getsockname()[1]
+        self.port = free_port()
         self.log = directory / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

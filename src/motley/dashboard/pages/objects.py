@@ -19,8 +19,8 @@ WORKLOADS = {
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
 }
-_PLAIN = re.compile(r"[A-Za-z/_.][A-Za-z0-9 /_.@%+,-]*(:[A-Za-z0-9/_.@%+-]+)*")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", ".", "~", ".inf", ".nan"}
+_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9 /_.@%+,-]*(:[A-Za-z0-9/_.@%+-]+)*")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _HIDDEN = "(hidden)"
 
 
