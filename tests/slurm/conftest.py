@@ -26,7 +26,10 @@ HERE = Path(__file__).parent
 
 
 def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"motley_tests_{path.stem}", path)
+    # As a package of its own, so that it finds the files beside it.
+    spec = importlib.util.spec_from_file_location(
+        f"motley_tests_{path.stem}", path, submodule_search_locations=[str(path.parent)]
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -275,6 +278,11 @@ class World:
         """A command that waits, and the file that it waits for."""
         path = self.slurm.directory / f"gate-{name}"
         return f"while [ ! -e {path} ]; do sleep 0.1; done", path
+
+    def answers(self, host: str) -> bool:
+        """Does somebody listen on this machine at `127.0.0.1:PORT`?"""
+        heard: bool = slurmbed.answers(int(host.rpartition(":")[2]))
+        return heard
 
     def wait(self, condition: Any, what: str, timeout_s: float = 60.0) -> Any:
         return wait_until(condition, what, timeout_s)

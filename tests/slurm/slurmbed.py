@@ -3,8 +3,9 @@ sshd.
 
 Everything lives in one directory and runs in the foreground as a child of this process, so that it
 ends with it. Two sshd listen: the second one's users have a `sacct` as on clusters that keep no
-accounts, and few sessions on a connection; it shows a certificate of its own, and lets in whoever
-has one of the same authority. `Proxy` stands between a bridge and an sshd and can be cut.
+accounts, few sessions on a connection and an SFTP of the plainest; it shows a certificate of its
+own, and lets in whoever has one of the same authority. `Proxy` stands between a bridge and an sshd
+and can be cut.
 """
 
 import contextlib
@@ -41,16 +42,23 @@ echo "Slurm accounting storage is disabled" >&2
 exit 1
 """
 # Runs what would run in the container: this machine has no Apptainer, Debian 12 has none.
-_APPTAINER = """#!/bin/sh
-[ "$1" = --version ] && { echo "apptainer version 1.3.4"; exit 0; }
-shift
+# What is not evaluated in it reaches the container as it is; `tests/slurm/test_podman.py` runs a
+# real runtime.
+_APPTAINER = """#!/bin/bash
+[ "$1" = --version ] && { echo "apptainer version 1.4.5"; exit 0; }
+[ "$1" = --quiet ] && shift
+[ "$APPTAINER_NO_EVAL" = 1 ] || { echo "would evaluate variables" >&2; exit 255; }
+case "$1" in exec|run) shift ;; *) echo "unknown command $1" >&2; exit 255 ;; esac
 while :; do case "$1" in
-  --env) export "$2"; shift 2 ;;
-  --pwd|--bind) shift 2 ;;
-  --*) shift ;;
+  --pwd) shift 2 ;;
+  --nv) shift ;;
+  -*) echo "unknown option $1" >&2; exit 255 ;;
   *) break ;;
 esac; done
 echo "image $1"; shift
+for variable in ${!APPTAINERENV_*}; do
+  export "${variable#APPTAINERENV_}=${!variable}"
+done
 exec "$@"
 """
 
@@ -148,9 +156,9 @@ class Slurm:
         wait_until((directory / "munge.sock").exists, "munge is up")
         self.start_sshd()
         self._run("slurmdbd", "slurmdbd", "-D")
-        wait_until(lambda: _answers(self.dbd), "slurmdbd is up")
+        wait_until(lambda: answers(self.dbd), "slurmdbd is up")
         self._run("slurmctld", "slurmctld", "-D", "-i")
-        wait_until(lambda: _answers(self.ctld), "slurmctld is up")
+        wait_until(lambda: answers(self.ctld), "slurmctld is up")
         self._run("slurmd", "slurmd", "-D", "-N", HOST)
         wait_until(self._is_idle, "the node is idle")
 
@@ -180,7 +188,7 @@ class Slurm:
                 self._run(
                     name, "/usr/sbin/sshd", "-D", "-e", "-f", str(self.directory / name) + ".conf"
                 )
-                wait_until(lambda port=port: _answers(port), f"{name} is up")
+                wait_until(lambda port=port: answers(port), f"{name} is up")
 
     def stop_sshd(self) -> None:
         """The login node is gone, and everybody's connections with it."""
@@ -312,9 +320,9 @@ CommitDelay=1
             "sshd": "",
             "sshd-bare": f"HostCertificate {d}/host-cert.pub\nTrustedUserCAKeys {d}/authority.pub",
         }
-        for name, port, sessions in (
-            ("sshd", self.ssh_port, 10),
-            ("sshd-bare", self.bare_port, 3),
+        for name, port, sessions, lacks in (
+            ("sshd", self.ssh_port, 10, ""),
+            ("sshd-bare", self.bare_port, 3, " -P posix-rename"),
         ):
             (d / f"{name}.conf").write_text(f"""
 Port {port}
@@ -330,7 +338,7 @@ PermitRootLogin prohibit-password
 MaxStartups 100
 MaxSessions {sessions}
 LogLevel ERROR
-Subsystem sftp internal-sftp
+Subsystem sftp internal-sftp{lacks}
 SetEnv SLURM_CONF={d}/slurm.conf PATH={paths[name]}:/usr/local/bin:/usr/bin:/bin:/usr/sbin
 """)
 
@@ -383,7 +391,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

@@ -1,6 +1,6 @@
 """A Slurm cluster as a Node: pods with a toleration run there as jobs."""
 
-TOLERATIONS = [{"key": "motley.io/slurm", "operator": "Exists"}]
+from motley.ops import images
 
 
 def _pod(world, name, node, code="0"):
@@ -21,6 +21,8 @@ def test_the_node_has_what_the_partition_has_and_a_taint(nodes):
     assert capacity["memory"] == "8000Mi"
     taint = {"key": "motley.io/slurm", "value": "default", "effect": "NoSchedule"}
     assert taint in node["spec"]["taints"]
+    assert node["metadata"]["labels"]["kubernetes.io/arch"] == images.architecture()
+    assert node["status"]["nodeInfo"]["architecture"] == images.architecture()
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/slurm-default"
     assert nodes.call("GET", lease)["spec"]["holderIdentity"] == "slurm-default"
 
@@ -69,6 +71,18 @@ def test_enroot_imports_unpacks_starts_and_removes_an_image(nodes):
     assert list((nodes.slurm.directory / "enroot").iterdir()) == []
 
 
+def test_a_pod_whose_name_another_job_has_says_so(nodes):
+    nodes.job("taken", command="true")
+    nodes.pod("taken", "slurm-default", command=["true"])
+
+    def why():
+        (seen,) = nodes.get("taken", "pods")["status"].get("containerStatuses", [{}])
+        return seen.get("state", {}).get("waiting", {}).get("reason") == "NameTaken"
+
+    nodes.wait(why, "the pod says why it waits")
+    nodes.delete("taken", "pods")
+
+
 def test_a_deleted_pod_stops_its_job(nodes):
     nodes.pod("stopped", "slurm-default", command=["sleep", "100"])
     nodes.until_pod("stopped", "Running")
@@ -78,26 +92,3 @@ def test_a_deleted_pod_stops_its_job(nodes):
     nodes.wait(lambda: nodes.is_gone("stopped", "pods"), "the pod is gone")
 
     assert nodes.slurm.command("squeue", "-h", "-j", number) == ""
-
-
-def test_a_job_with_a_toleration_is_scheduled_there_and_completes(nodes):
-    template = {
-        "restartPolicy": "Never",
-        "nodeSelector": {"motley.io/slurm-cluster": "default"},
-        "tolerations": TOLERATIONS,
-        "containers": [{"name": "main", "image": "x.org/y:1", "command": ["echo", "scheduled"]}],
-    }
-    body = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "batch"},
-        "spec": {"template": {"spec": template}},
-    }
-    with nodes.components(["controllers"], ["scheduler"]):
-        nodes.call("POST", "/apis/batch/v1/namespaces/default/jobs", body)
-        path = "/apis/batch/v1/namespaces/default/jobs/batch"
-        nodes.wait(lambda: nodes.call("GET", path)["status"].get("succeeded"), "the Job succeeds")
-
-    selector = "?labelSelector=job-name=batch"
-    (pod,) = nodes.call("GET", f"/api/v1/namespaces/default/pods{selector}")["items"]
-    assert pod["spec"]["nodeName"] == "slurm-default"

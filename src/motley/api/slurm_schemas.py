@@ -231,8 +231,8 @@ _NODE = shapes.record(
     {
         "name": shapes.text("The Node's name; slurm-NAME unless given."),
         "runtime": shapes.text(
-            "How containers run there; looked for unless given.",
-            enum=["Auto", "Apptainer", "Enroot"],
+            "How containers run there; looked for unless given. Podman is never taken unasked.",
+            enum=["Auto", "Apptainer", "Singularity", "Enroot", "Podman"],
             default="Auto",
         ),
         "pods": shapes.count("Pods at once.", default=110, minimum=1),

@@ -292,12 +292,15 @@ def results(name: str, directory: Path, form: str, namespace: str, config: Path 
 
 
 async def _fetch(client: Client, job: SlurmJob, target: Path) -> list[Path]:
+    from motley.slurm import resultkeys
+    from motley.slurm.script import is_inside
+
     name = f"{job.metadata.name}-{_RESULTS}"
     found = await client.get(ConfigMap, name, job.metadata.namespace)
     written = []
     for file in job.status.results:
-        key = file.name.replace("/", "__")
-        if key in found.binary_data:
+        key = resultkeys.key_of(file.name)
+        if key in found.binary_data and is_inside(file.name):
             place = target / file.name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(base64.b64decode(found.binary_data[key]))

@@ -10,7 +10,7 @@ from motley.api import quantity
 from motley.node.context import NodeResources
 
 # Kubernetes' (Go's) names for what the kernel calls itself.
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
     "armv7l": "arm",
@@ -45,7 +45,7 @@ def read(root: Path, architecture: str = "") -> Machine:
     """
     disk = os.statvfs(_existing(root))
     return Machine(
-        architecture=architecture or _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        architecture=architecture or ARCHITECTURES.get(platform.machine(), platform.machine()),
         kernel=platform.release(),
         os_image=os_name(_text("/etc/os-release")),
         machine_id=_text("/etc/machine-id"),

@@ -1,14 +1,16 @@
 """The Node object: registering, reporting, and the Lease that says the agent lives.
 
-A Lease is renewed every ten seconds; the status itself is written only when it changes, and every
-five minutes. A name belongs to one configuration: a second agent with the same name and another
-address or directory is refused, before it takes pods away from the first.
+A Lease is renewed every ten seconds; the status itself is written only when it changes or the API
+has another, and every five minutes. A name belongs to one configuration: a second agent with the
+same name and another address or directory is refused, before it takes pods away from the first.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
 from typing import Any
 
+from motley.api import quantity
 from motley.api import status as api_status
 from motley.api.views.core import Lease, Node
 from motley.client.rest import Client
@@ -236,9 +238,18 @@ class Registration:
         self._written, self._written_at = status, now
 
     def _agrees(self, status: dict[str, Any]) -> bool:
-        """Has nobody (the node lifecycle controller) written another opinion meanwhile?"""
-        known = self._node.status.condition("Ready") if self._node is not None else None
-        return known is not None and known.status == _ready(status)
+        """Has nobody (the node lifecycle controller) written another opinion meanwhile?
+
+        Other figures are written over as well, as a kubelet does: who raises them on their way in
+        (`webhook`) raises them again, and who has gone must not leave them."""
+        if self._node is None:
+            return False
+        said = self._node.status
+        known = said.condition("Ready")
+        if known is None or known.status != _ready(status):
+            return False
+        stored = {"capacity": said.capacity, "allocatable": said.allocatable}
+        return _figures(stored, status) == _figures(status, status)
 
     async def renew_lease(self) -> None:
         """Say that the agent lives."""
@@ -271,6 +282,17 @@ def added_by_hand(node: Node | None) -> dict[str, str | int | float | None]:
         return {}
     gone = {name: None for name in node.status.allocatable if "/" in name}
     return {**gone, **{name: q for name, q in node.status.capacity.items() if "/" in name}}
+
+
+def _figures(said: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Fraction | None]:
+    """Of what an agent counts itself, how much a status says there is and may be had."""
+    found: dict[str, Fraction | None] = {}
+    for part in ("capacity", "allocatable"):
+        for name in ours[part]:
+            if "/" not in name:
+                amount = said[part].get(name)
+                found[f"{part} {name}"] = None if amount is None else quantity.parse(amount)
+    return found
 
 
 def _still(status: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,16 @@ TEST_PACKAGES = {
     "faketime": ("faketime",),  # clocks that jump, for one process
     "chromium": ("chromium",),  # the dashboard, as people see it
     "chromium-driver": ("chromedriver",),
+    # A Slurm cluster, what logs in to it, and what runs images and compilers there.
+    "slurmctld": ("slurmctld",),
+    "slurmd": ("slurmd",),
+    "slurmdbd": ("slurmdbd",),
+    "slurm-client": ("sbatch",),
+    "munge": ("munged",),
+    "mariadb-server": ("mariadbd", "mariadb-install-db"),
+    "openssh-server": ("sshd",),
+    "podman": ("podman",),
+    "g++": ("cc", "c++"),
 }
 # Program → the service that its package would start. Motley runs its own instances.
 _SERVICES = {
@@ -61,6 +71,7 @@ _SERVICES = {
     "munged": "munge.service",
     "mariadbd": "mariadb.service",
     "sshd": "ssh.service",
+    "podman": "podman.socket",
 }
 CNI_PACKAGE = "containernetworking-plugins"
 _CNI = ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge", "/usr/libexec/cni/bridge")

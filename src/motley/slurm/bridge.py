@@ -7,7 +7,7 @@ Invariant: an attempt is written into the object before anything is done for it 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -25,12 +25,11 @@ from motley.client.informer import Change
 from motley.client.workqueue import WorkQueue
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
-from motley.lib import clock as clocks
 from motley.lib import journal
 from motley.slurm import building, jobs, mail, results, script, sources, staging
 from motley.slurm import status as statuses
 from motley.slurm.cluster import Failed
-from motley.slurm.clusters import CLUSTER_INDEX, Poller, seen, verdict_of
+from motley.slurm.clusters import CLUSTER_INDEX, Poller, followed, reason_why, seen, verdict_of
 from motley.slurm.jobs import Step
 from motley.slurm.sessions import Sessions
 from motley.slurm.ssh import Unreachable
@@ -39,7 +38,7 @@ log = journal.get(__name__)
 
 _DEPENDENTS = "slurm-dependents"
 _STEPS = 8  # of one job at a time, then another's turn
-_SOON, _LATER = Requeue(0.5), Requeue(10.0)
+_SOON, _UNHURRIED, _LATER = Requeue(0.5), Requeue(5.0), Requeue(10.0)
 LOG_ANNOTATION = "motley.io/log"
 
 Outcome = SlurmJob | Requeue | None
@@ -89,6 +88,10 @@ class JobController:
             self._versions.pop(change.object.metadata.uid, None)
         for other in self._jobs.by_index(_DEPENDENTS, str(change.key)):
             self.queue.add(other.key)
+        if jobs.has_left(change.old, change.new):  # there is room for another
+            for other in self._jobs.by_index(CLUSTER_INDEX, change.object.spec.cluster):
+                if other.status.reason == "Limit":
+                    self.queue.add(other.key)
 
     def _cluster_changed(self, change: Change[SlurmCluster]) -> None:
         old, new = change.old, change.new
@@ -116,6 +119,8 @@ class JobController:
                 outcome = await self._steps[step](job)
             except Unreachable as failure:
                 return await self._unreachable(job, failure)
+            except staging.Unwanted:
+                return Requeue(0.0)  # the cache knows why
             except sources.Missing as missing:
                 await self._waits(job, "SourceMissing", str(missing))
                 return _LATER
@@ -127,19 +132,14 @@ class JobController:
     # One method per step: the job as it is afterwards, or when to come back.
 
     async def _adopt(self, job: SlurmJob) -> Outcome:
-        meta = job.metadata
         where = f"configmap/{results.map_name(job, results.LOG)}"
-        change = {
-            "metadata": {
-                "resourceVersion": meta.resource_version,
-                "finalizers": [*meta.finalizers, FINALIZER],
-                "annotations": {LOG_ANNOTATION: where},
-            }
-        }
-        return await self._client.patch(SlurmJob, meta.name, meta.namespace, change)
+        change = statuses.adopted(job, {LOG_ANNOTATION: where})
+        return await self._client.patch(SlurmJob, job.metadata.name, job.metadata.namespace, change)
 
     async def _begin(self, job: SlurmJob) -> Outcome:
         cluster = self._cluster(job)
+        if (left_s := statuses.pause_left(job, self._clock.now())) > 0:
+            return Requeue(left_s)
         gathered = await sources.gather(self._client, job, self._kept.roots)
         wrong = script.problems(job, cluster, gathered.files)
         if wrong:
@@ -182,7 +182,9 @@ class JobController:
         files = {**gathered.files, script.SCRIPT: text.encode()}
         is_new = (job.metadata.uid, attempt) in self._begun - self._tried
         self._tried.add((job.metadata.uid, attempt))
-        sent = await staging.upload(session.connection, directory, files, is_new=is_new)
+        sent = await staging.upload(
+            session.connection, directory, files, is_new=is_new, is_wanted=self._waits_for(job)
+        )
         await building.link(session.connection, directory, gathered.links)
         build = script.login_build(job, cluster, gathered.files)
         if build:
@@ -192,7 +194,7 @@ class JobController:
                 self._recorder.event(job, "Warning", "CompileError", failed[-1000:])
                 return await self._ended(job, FAILED, "CompileError", failed)
         try:
-            essential = script.essential(job, attempt)
+            essential = script.essential(job, attempt, options)
             number = await session.slurm.submit(directory, name, essential)
         except Failed as refusal:
             if "limit" in str(refusal).lower():
@@ -257,7 +259,7 @@ class JobController:
         if left:
             return _SOON
         if status.job_id:  # it may have ended before it could be stopped
-            seen, _ = await session.slurm.look({status.job_id: status.directory})
+            seen, _ = await session.slurm.look({status.job_id: followed(job)})
             rows = seen.get(status.job_id, [])
             verdict = jobs.judge(rows) if rows else None
             if verdict is not None and verdict.phase in FINISHED:
@@ -270,30 +272,19 @@ class JobController:
     async def _collect(self, job: SlurmJob) -> Outcome:
         session = self._sessions.get(job.spec.cluster)
         try:
-            files, left, place = await self._kept.fetch(session.connection, job)
-            small = results.packed(files, place)
+            message, more = await self._kept.collect(
+                session.connection, self._client, job, self._waits_for(job)
+            )
         except OSError as error:
-            await self._downloaded(job, False, "NotWritten", str(error), {})
+            failed = {"Downloaded": (False, "NotWritten", str(error))}
+            await self._write(job, statuses.conditioned(job, failed, self._clock.now()))
             return _LATER
-        if small:
-            await results.write_map(self._client, job, results.RESULTS, {"binaryData": small})
-        message = f"{len(files)} files, in {place}"
-        if left:
-            message += f"; too large, still on the cluster: {', '.join(left)}"
         self._recorder.event(job, "Normal", "Downloaded", message)
-        listed = [{"name": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in files]
-        more = {"results": listed, "resultPath": str(place)}
-        return await self._downloaded(job, True, "Downloaded", message, more)
-
-    async def _downloaded(
-        self, job: SlurmJob, is_done: bool, reason: str, message: str, more: dict[str, Any]
-    ) -> SlurmJob:
-        change = {"Downloaded": (is_done, reason, message)}
-        present = statuses.conditions(job.status.conditions, change, self._clock.now())
-        return await self._write(job, {**more, "conditions": present})
+        done = {"Downloaded": (True, "Downloaded", message)}
+        return await self._write(job, more | statuses.conditioned(job, done, self._clock.now()))
 
     async def _expire(self, job: SlurmJob) -> Outcome:
-        ended = clocks.parse_rfc3339(job.status.completion_time or "1970-01-01T00:00:00Z")
+        ended = statuses.heard_of_end(job)
         left_s = ended + (job.spec.ttl_seconds_after_finished or 0) - self._clock.now()
         if left_s > 0:
             return Requeue(left_s)
@@ -309,8 +300,12 @@ class JobController:
             name = script.mark(job, status.attempt)
             if await session.slurm.cancel(status.directory, name):
                 return _SOON
-            for attempt in range(1, status.attempt + 1):
-                await session.slurm.remove(script.directory(job, cluster, attempt))
+            folders = [script.attempt_directory(job, n) for n in range(1, status.attempt + 1)]
+            try:
+                await session.slurm.remove(folders)
+            except Failed as failure:  # what resists keeps nobody from going
+                self._recorder.event(job, "Warning", "NotRemoved", str(failure))
+        self._begun = {entry for entry in self._begun if entry[0] != meta.uid}
         self._tried = {entry for entry in self._tried if entry[0] != meta.uid}
         self._kept.forget(job)
         self._poller.forget(meta.uid)
@@ -332,12 +327,14 @@ class JobController:
             raise Unreachable("NoCluster", f"SlurmCluster {job.spec.cluster} does not exist")
         return found
 
+    def _waits_for(self, job: SlurmJob) -> Callable[[], bool]:
+        """Asked during long transfers."""
+        return lambda: jobs.is_wanted(job, self._jobs.get(job.key))
+
     def _is_full(self, cluster: SlurmCluster) -> bool:
-        most = cluster.spec.limits.max_jobs
         mine = self._jobs.by_index(CLUSTER_INDEX, cluster.metadata.name)
-        there = {job.metadata.uid for job in mine if job.status.attempt and not job.is_finished}
-        there |= {uid for uid, _ in self._begun}  # also those not in the cache yet
-        return bool(most) and len(there) >= most
+        begun = {uid for uid, _ in self._begun}  # of some the cache does not say so yet
+        return jobs.is_full(cluster.spec.limits.max_jobs, mine, begun)
 
     async def _dependencies(self, job: SlurmJob) -> tuple[Outcome, Sequence[str]]:
         """What to do instead of submitting, if anything; else the options for Slurm."""
@@ -359,6 +356,7 @@ class JobController:
         if phase == FAILED and reason != "CompileError":
             self._recorder.event(job, "Warning", reason, message)
         change = statuses.ended(job, phase, reason, message, self._clock.now())
+        self._begun.discard((job.metadata.uid, job.status.attempt))  # it takes no place any more
         return await self._write(job, change)
 
     async def _waits(self, job: SlurmJob, reason: str, message: str) -> None:
@@ -370,12 +368,16 @@ class JobController:
     async def _unreachable(self, job: SlurmJob, failure: Unreachable) -> Requeue:
         """Say so on the job; what is known of it stays."""
         session = self._sessions.find(job.spec.cluster)
-        change = statuses.unreachable(job, failure.reason, failure.message, self._clock.now())
+        why = reason_why(failure, job, self._clusters.get(Key("", job.spec.cluster)))
+        if why is None:
+            return _UNHURRIED  # it is woken as soon as there is a connection
+        change = statuses.unreachable(job, why.reason, why.message, self._clock.now())
         if change:
             await self._write(job, change)
-            self._recorder.event(job, "Warning", failure.reason, failure.message)
-        wait_s = session.connection.retry_after_s if session else 5.0
-        return Requeue(max(0.2, wait_s))
+            self._recorder.event(job, "Warning", why.reason, why.message)
+        if session is None or session.connection.failure is None:
+            return _UNHURRIED  # it is not the connection: a full disk, say
+        return Requeue(max(0.2, session.connection.retry_after_s))
 
     async def _mail(self, job: SlurmJob) -> SlurmJob:
         cluster = self._clusters.get(Key("", job.spec.cluster))

@@ -12,6 +12,7 @@ from motley.slurm.sources import Missing
 from motley.slurm.ssh import Connection
 
 _BUILD_TIMEOUT_S = 900.0
+_SHOWN = 16 * 1024
 
 
 async def link(connection: Connection, directory: str, links: Mapping[str, str]) -> None:
@@ -27,16 +28,30 @@ async def link(connection: Connection, directory: str, links: Mapping[str, str])
 
 async def build(connection: Connection, directory: str, commands: str) -> str | None:
     """Build on the login node; what the compiler said, if it failed."""
-    text = f"cd {shlex.quote(directory)} || exit 1\n( {commands}\n) 2>&1\n"
+    # A compiler may complain without end: only the first and the last of it are brought here.
+    text = (
+        f"cd {shlex.quote(directory)} || exit 1\n( {commands}\n) > {script.BUILD_LOG} 2>&1\n"
+        f"code=$?; [ $code -eq 0 ] || {{ {_ends(script.BUILD_LOG)}; }}; exit $code\n"
+    )
     # A login shell has the `module` function where the site has modules.
     done = await connection.run("bash -l -s", stdin=text, timeout_s=_BUILD_TIMEOUT_S)
-    return None if done.code == 0 else done.out.strip() or f"exit code {done.code}"
+    said = (done.out + done.err).strip()
+    return None if done.code == 0 else said or f"exit code {done.code}"
+
+
+def _ends(path: str) -> str:
+    """A command that prints a file, of a long one the beginning and the end."""
+    place = shlex.quote(path)
+    return (
+        f"if [ $(stat -c %s {place}) -le {2 * _SHOWN} ]; then cat {place};"
+        f" else head -c {_SHOWN} {place}; echo; echo …; tail -c {_SHOWN} {place}; fi"
+    )
 
 
 async def within_job(connection: Connection, job: SlurmJob, verdict: Verdict) -> Verdict:
     """The verdict over a job that is built at its start: perhaps it was the compiler who failed."""
     path = f"{job.status.directory}/{script.BUILD_FAILED}"
-    done = await connection.run(f"cat {shlex.quote(path)} 2>/dev/null")
+    done = await connection.run(f"[ -e {shlex.quote(path)} ] && {{ {_ends(path)}; }}")
     if done.code != 0:
         return verdict
     said = statuses.shortened(done.out.strip())

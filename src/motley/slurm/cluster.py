@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from motley.api.views.slurm import FINISHED
 from motley.lib import journal
-from motley.slurm import script
+from motley.node.machine import ARCHITECTURES
+from motley.slurm import runtimes, script, submission
 from motley.slurm.jobs import Row, noted
 from motley.slurm.ssh import Connection, Result, Unreachable
 
@@ -27,7 +28,6 @@ _QUEUE = _FIELD.join(("%F", "%K", "%j", "%T", "%r", "%N", "%S", "%e"))
 _ACCOUNTS = "JobID,JobName%300,State,ExitCode,NodeList,Start,End"
 _DISABLED = "accounting storage is disabled"
 _PREFIX = "LC_ALL=C SLURM_TIME_FORMAT=%s"
-_ID = re.compile(r"\d+")
 
 
 class Failed(Exception):
@@ -43,6 +43,14 @@ class Machine(NamedTuple):
     memory_mib: int = 0
     gpus: int = 0
     runtime: str = ""
+    architecture: str = ""
+
+
+class Followed(NamedTuple):
+    """A job that is followed: its folder, and its name in Slurm's queue."""
+
+    directory: str
+    name: str
 
 
 @dataclass
@@ -79,24 +87,30 @@ class Slurm:
         done = await self._run("bash -s", stdin=asked, timeout_s=120.0)
         return parse_details(done.out)
 
-    async def note(self, directory: str, job_id: str) -> list[Row]:
-        """What the script itself noted of its end, or of its tasks' ends."""
-        place = shlex.quote(f"{directory}/{script.MARKS}")
-        lines = (
-            f'cd {place} || exit 0\nfor f in exit*; do [ -e "$f" ] && echo "$f $(cat "$f")"; done'
-        )
-        done = await self._run("bash -s", stdin=lines)
-        return parse_notes(job_id, done.out)
+    async def notes(self, folders: Mapping[str, str]) -> dict[str, list[Row]]:
+        """What scripts themselves noted of their ends, or of their tasks' ends, by number."""
+        lines = []
+        for job_id, directory in folders.items():
+            place = shlex.quote(f"{directory}/{script.MARKS}")
+            lines.append(
+                f"echo 'job {job_id}'; ( cd {place} 2>/dev/null || exit 0;"
+                ' for f in exit*; do [ -e "$f" ] && echo "$f $(head -c 9 "$f")"; done )'
+            )
+        if not lines:
+            return {}
+        done = await self._run("bash -s", stdin="\n".join(lines), timeout_s=120.0)
+        return parse_notes(done.out)
 
-    async def look(self, followed: Mapping[str, str]) -> tuple[dict[str, list[Row]], bool]:
-        """How each of these jobs fares, by number; `followed` gives their folders. One that nobody
-        knows has no rows, and the second value says whether everybody could be asked.
+    async def look(self, followed: Mapping[str, Followed]) -> tuple[dict[str, list[Row]], bool]:
+        """How each of these jobs fares, by number. One that nobody knows has no rows, and the
+        second value says whether everybody could be asked.
 
         Tasks of an array leave the queue one by one, so arrays are always asked for elsewhere too.
         """
-        found = by_job(await self.queue(), followed)
+        names = {number: job.name for number, job in followed.items()}
+        found = by_job(await self.queue(), names)
         ended = [i for i, rows in found.items() if all(r.phase in FINISHED for r in rows)]
-        told = by_job(await self.details(ended), ended) if ended else {}
+        told = by_job(await self.details(ended), names) if ended else {}
         # squeue shows no exit codes, and by now the controller may have forgotten some of these or
         # of their tasks: what squeue said of them counts when nobody knows better.
         forgotten = {i: found.pop(i) for i in ended}
@@ -105,15 +119,21 @@ class Slurm:
         is_sure = True
         if partial:
             try:
-                listed = by_job(await self.accounts(partial), partial)
+                listed = by_job(await self.accounts(partial), names)
             except Failed as failure:
                 log.warning("accounts not seen", error=str(failure))
                 is_sure, listed = False, {}
-            for job_id in partial:
-                rows = together(found.get(job_id, []), listed.get(job_id, []))
-                known = {row.task for row in rows}
-                if not listed.get(job_id) or {r.task for r in forgotten.get(job_id, ())} - known:
-                    rows = together(rows, await self.note(followed[job_id], job_id))
+            told = {i: together(found.get(i, []), listed.get(i, [])) for i in partial}
+            short = {
+                i
+                for i, rows in told.items()
+                if not listed.get(i) or {r.task for r in forgotten.get(i, ())} - _tasks(rows)
+            }
+            unsure = short | {i for i in partial if any(r.exit_code for r in listed.get(i, ()))}
+            notes = await self.notes({i: followed[i].directory for i in partial if i in unsure})
+            for job_id, rows in told.items():
+                noted_rows = notes.get(job_id, [])
+                rows = together(exact(rows, noted_rows), noted_rows if job_id in short else ())
                 if rows:
                     found[job_id] = rows
         found |= {i: together(found.get(i, []), rows) for i, rows in forgotten.items()}
@@ -127,34 +147,30 @@ class Slurm:
 
     async def submit(self, directory: str, name: str, options: Sequence[str]) -> str:
         """Submit the script of a folder, once: a second call answers with the same number."""
-        done = await self._run(
-            "bash -s", timeout_s=120.0, stdin=submission(directory, name, options)
-        )
-        if done.code == _CANCELLED:
+        text = submission.submission(directory, name, options)
+        done = await self._run("bash -s", timeout_s=120.0, stdin=text)
+        if done.code == submission.CANCELLED:
             raise Failed("it was cancelled before it was submitted")
-        if done.code == _UNSURE:
-            raise Unreachable("Unsure", f"Slurm does not answer: {_last(done)}")
-        found = _ID.search(_good(done))
-        if found is None:
-            raise Failed(f"sbatch said no job number: {_last(done)}")
-        return found[0]
+        found = submission.number_in(_sure(done))
+        if not found:
+            raise Unreachable("Unsure", f"sbatch said no job number: {_last(done)}")
+        return found
 
     async def recover(self, directory: str, name: str) -> str:
         """The number of a job that an earlier bridge may have submitted; empty if none has."""
-        done = await self._run("bash -s", timeout_s=90.0, stdin=recovery(directory, name))
-        if done.code == _UNSURE:
-            raise Unreachable("Unsure", f"Slurm does not answer: {_last(done)}")
-        found = _ID.search(_good(done))
-        return found[0] if found else ""
+        text = submission.recovery(directory, name)
+        done = await self._run("bash -s", timeout_s=90.0, stdin=text)
+        return submission.number_in(_sure(done))
 
     async def cancel(self, directory: str, name: str) -> list[Row]:
         """Stop a job whether or not its submission is still under way; what is left of it."""
-        done = await self._run("bash -s", timeout_s=60.0, stdin=cancellation(directory, name))
-        return [row for row in parse_queue(_good(done)) if row.name == name]
+        text = submission.cancellation(directory, name, _QUEUE)
+        done = await self._run("bash -s", timeout_s=120.0, stdin=text)
+        return [row for row in parse_queue(_sure(done)) if row.name == name]
 
-    async def remove(self, directory: str) -> None:
-        """Remove a job's folder."""
-        _good(await self._run(f"rm -rf -- {shlex.quote(directory)}"))
+    async def remove(self, directories: Sequence[str]) -> None:
+        """Remove a job's folders."""
+        _good(await self._run(f"rm -rf -- {shlex.join(directories)}", timeout_s=120.0))
 
     async def machine(self, partition: str) -> Machine:
         """What there is; asked once per connection and now and then."""
@@ -165,6 +181,13 @@ class Slurm:
         self, command: str, *, timeout_s: float = _TIMEOUT_S, stdin: str | None = None
     ) -> Result:
         return await self.connection.run(f"{_PREFIX} {command}", timeout_s=timeout_s, stdin=stdin)
+
+
+def _sure(done: Result) -> str:
+    """What a script of `submission` printed. Raises Unreachable when it could not find out."""
+    if done.code == submission.UNSURE:
+        raise Unreachable("Unsure", f"Slurm or the job's folder does not answer: {_last(done)}")
+    return _good(done)
 
 
 def _good(done: Result) -> str:
@@ -181,93 +204,23 @@ def _last(done: Result) -> str:
     return "; ".join(lines[-4:]) or f"exit code {done.code}"
 
 
-_CANCELLED, _UNSURE = 95, 96
-# Shell functions of both scripts below. `found` prints the number of a job of this name, if the
-# queue, the accounts or the job itself know one, and fails when that cannot be known now.
-_FOUND = """
-found() {
-  id=$(timeout 20 squeue -h -t all -u "$(id -un)" --name="$name" -o %F) || return 1
-  if [ -z "$id" ]; then
-    id=$(timeout 20 sacct -nXP --name="$name" -S now-30days -o JobID 2>.motley/sacct.err) \\
-      || grep -qi 'storage is disabled' .motley/sacct.err || return 1
-  fi
-  if [ -z "$id" ] && [ -s .motley/started ]; then id=$(cat .motley/started); fi
-  echo "$id" | head -n 1 | cut -d_ -f1
-}
-exec 9>.motley/lock
-"""
-
-
-def submission(directory: str, name: str, options: Sequence[str]) -> str:
-    """A script that submits once. The lock keeps two of it apart; the mark `submitting` says that
-    an earlier one may have come so far that the job has to be looked for."""
-    words = shlex.join(["sbatch", "--parsable", *options, script.SCRIPT])
-    return f"""name={shlex.quote(name)}
-cd {shlex.quote(directory)} || exit 1
-{_FOUND}
-flock -w 60 9 || exit {_UNSURE}
-[ -e .motley/cancelled ] && exit {_CANCELLED}
-if [ -s .motley/jobid ]; then cat .motley/jobid; exit; fi
-id=
-if [ -e .motley/submitting ]; then id=$(found) || exit {_UNSURE}; fi
-if [ -z "$id" ]; then
-  : > .motley/submitting
-  answer=$({words} 2>.motley/sbatch.err)
-  code=$?
-  if [ $code -ne 0 ]; then
-    cat .motley/sbatch.err >&2
-    grep -qiE 'timed out|unable to contact|connection refused' .motley/sbatch.err && exit {_UNSURE}
-    rm -f .motley/submitting
-    exit $code
-  fi
-  id=${{answer%%;*}}
-fi
-echo "$id" > .motley/jobid.new && mv .motley/jobid.new .motley/jobid && cat .motley/jobid
-"""
-
-
-def recovery(directory: str, name: str) -> str:
-    """A script that finds what an earlier submission came to; says nothing if there was none."""
-    return f"""name={shlex.quote(name)}
-cd {shlex.quote(directory)}/.motley 2>/dev/null && cd .. || exit 0
-{_FOUND}
-flock -w 60 9 || exit {_UNSURE}
-if [ -s .motley/jobid ]; then cat .motley/jobid; exit; fi
-[ -e .motley/submitting ] || exit 0
-id=$(found) || exit {_UNSURE}
-[ -n "$id" ] || exit 0
-echo "$id" > .motley/jobid.new && mv .motley/jobid.new .motley/jobid && cat .motley/jobid
-"""
-
-
-def cancellation(directory: str, name: str) -> str:
-    """A script that stops a job and keeps it from being submitted; prints what the queue shows."""
-    show = f'squeue -h -r -u "$(id -un)" --name="$name" -o {shlex.quote(_QUEUE)}'
-    return f"""name={shlex.quote(name)}
-mkdir -p {shlex.quote(directory)}/.motley && cd {shlex.quote(directory)} || exit 1
-{_FOUND}
-flock -w 50 9 || exit {_UNSURE}
-: > .motley/cancelled
-timeout 20 scancel -u "$(id -un)" --name="$name" || exit 1
-timeout 20 {show}
-"""
-
-
 _MACHINE = """
+echo "machine $(uname -m)"
 sinfo --version
 timeout 20 sinfo -h -N -o '%R|%N|%C|%m|%G|%t' || exit 1
-for r in apptainer singularity enroot; do
+for r in RUNTIMES; do
   command -v $r >/dev/null && { echo "runtime $r"; break; }
 done
 exit 0
-"""
+""".replace("RUNTIMES", " ".join(runtimes.LOOKED_FOR))
 
 
-def by_job(rows: Iterable[Row], wanted: Collection[str]) -> dict[str, list[Row]]:
-    """The rows of each job that is wanted."""
+def by_job(rows: Iterable[Row], wanted: Mapping[str, str]) -> dict[str, list[Row]]:
+    """The rows of each job that is wanted: names by numbers. Numbers begin anew when a controller
+    loses its state, so one of another name is another job."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row.job_id in wanted:
+        if row.job_id in wanted and row.name in ("", wanted[row.job_id]):
             found.setdefault(row.job_id, []).append(row)
     return found
 
@@ -279,14 +232,33 @@ def together(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     return [*rows, *(r for r in more if r.task not in seen and not (seen and "[" in r.task))]
 
 
-def parse_notes(job_id: str, text: str) -> list[Row]:
-    """`exit 3` of a job, `exit.2 0` of a task."""
-    rows = []
+def exact(rows: Sequence[Row], notes: Sequence[Row]) -> list[Row]:
+    """Rows with the exit codes that the jobs noted themselves: sacct shows 137 as 9."""
+    codes = {note.task: note.exit_code for note in notes}
+    return [
+        row._replace(exit_code=row.exit_code + 128)
+        if row.exit_code and codes.get(row.task) == row.exit_code + 128
+        else row
+        for row in rows
+    ]
+
+
+def parse_notes(text: str) -> dict[str, list[Row]]:
+    """Under `job 7`: `exit 3` of a job, `exit.2 0` of a task."""
+    found: dict[str, list[Row]] = {}
+    job_id = ""
     for line in text.splitlines():
-        name, _, code = line.partition(" ")
-        if code.strip().isdigit():
-            rows.append(noted(job_id, int(code), name.partition(".")[2]))
-    return rows
+        name, _, value = line.partition(" ")
+        if name == "job":
+            job_id = value
+        elif name.startswith("exit") and value.strip().isdigit() and job_id:
+            row = noted(job_id, int(value), name.partition(".")[2])
+            found.setdefault(job_id, []).append(row)
+    return found
+
+
+def _tasks(rows: Iterable[Row]) -> set[str]:
+    return {row.task for row in rows}
 
 
 def parse_queue(text: str) -> list[Row]:
@@ -311,7 +283,7 @@ def parse_accounts(text: str) -> list[Row]:
         if len(fields) != 7:
             continue
         job_id, name, state, code, node, start, end = fields
-        whole, _, task = job_id.partition("_")
+        whole, _, task = job_id.partition("+")[0].partition("_")  # `7+1`: a part of its own needs
         state = state.split(" ")[0]
         codes = _codes(code)
         rows.append(Row(whole, task, name, state, "", node, *codes, _time(start), _time(end)))
@@ -346,7 +318,7 @@ def parse_details(text: str) -> list[Row]:
 def parse_machine(text: str, partition: str) -> Machine:
     """What `sinfo` and the search for a container runtime printed."""
     lines = text.splitlines()
-    version, runtime = "", ""
+    version, runtime, architecture = "", "", ""
     partitions: dict[str, None] = {}
     nodes: dict[str, tuple[int, int, int]] = {}
     for line in lines:
@@ -354,6 +326,8 @@ def parse_machine(text: str, partition: str) -> Machine:
             version = line.split()[-1]
         elif line.startswith("runtime "):
             runtime = line.split()[1]
+        elif line.startswith("machine "):
+            architecture = ARCHITECTURES.get(line.split()[1], line.split()[1])
         elif len(fields := line.split("|")) == 6:
             queue, node, cpus, memory, gres, state = fields
             partitions[queue] = None
@@ -362,7 +336,8 @@ def parse_machine(text: str, partition: str) -> Machine:
                 total = cpus.split("/")[-1]
                 nodes[node] = (int(total), int(memory.rstrip("+")), _gpus(gres))
     cpus_total, memory_total, gpus_total = (sum(n[i] for n in nodes.values()) for i in range(3))
-    return Machine(version, tuple(partitions), cpus_total, memory_total, gpus_total, runtime)
+    totals = (cpus_total, memory_total, gpus_total)
+    return Machine(version, tuple(partitions), *totals, runtime, architecture)
 
 
 def _gpus(gres: str) -> int:

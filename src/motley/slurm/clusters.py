@@ -16,9 +16,9 @@ from motley.client.workqueue import WorkQueue
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
 from motley.lib import journal
-from motley.slurm import jobs, results
+from motley.slurm import jobs, results, script
 from motley.slurm import status as statuses
-from motley.slurm.cluster import Failed
+from motley.slurm.cluster import Failed, Followed
 from motley.slurm.sessions import Session, Sessions
 from motley.slurm.ssh import Unreachable
 
@@ -165,7 +165,7 @@ class Poller:
         return Requeue(every_s) if mine else None
 
     async def _look(self, session: Session, mine: list[SlurmJob]) -> None:
-        folders = {job.status.job_id: job.status.directory for job in mine}
+        folders = {job.status.job_id: followed(job) for job in mine}
         seen, is_sure = await session.slurm.look(folders)
         for job in mine:
             number = job.status.job_id
@@ -201,6 +201,26 @@ class Poller:
         self._written_jobs[name] = count
         change = {"status": {"jobs": count}}
         await self._context.client.patch(SlurmCluster, name, "", change, subresource="status")
+
+
+def reason_why(
+    failure: Unreachable, job: SlurmJob, cluster: SlurmCluster | None
+) -> Unreachable | None:
+    """What to say of a job whose cluster cannot be asked. Nothing while a bridge that has just
+    begun makes its connections; when it cannot, its cluster says why."""
+    if failure.reason not in ("NotReady", "NotConnected"):
+        return failure
+    if cluster is None:
+        return Unreachable("NoCluster", f"SlurmCluster {job.spec.cluster} does not exist")
+    said = next((c for c in cluster.status.conditions if c.type == "Connected"), None)
+    if said is None or said.status == "True":
+        return None
+    return Unreachable(said.reason, said.message)
+
+
+def followed(job: SlurmJob) -> Followed:
+    """A job as Slurm is asked for it."""
+    return Followed(job.status.directory, script.mark(job, job.status.attempt))
 
 
 def verdict_of(session: Session, job: SlurmJob, printed: str) -> jobs.Verdict | None:

@@ -9,7 +9,7 @@ Invariant: a job whose attempt is on record is looked for on the cluster before 
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,7 +57,9 @@ _REASONS = {
     "COMPLETED": "Completed",
 }
 _SEEN_MEMORY = ("exceeded memory limit", "exceeded job memory limit", "oom-kill", "oom_kill")
+_NOT_OPENED = 53  # slurmd's "signal" of a job whose output files it could not open
 LOST = "Lost"
+_LONGEST_PAUSE_S = 300.0  # as kubelet's before it starts a container again
 
 
 class Row(NamedTuple):
@@ -141,6 +143,8 @@ def _ended(row: Row, printed: str) -> tuple[str, str]:
     seen = printed.lower()
     if row.state == "FAILED" and row.signal == 9 and any(w in seen for w in _SEEN_MEMORY):
         reason = "OutOfMemory"  # of a cluster that kills by polling instead of by cgroup
+    if row.state == "FAILED" and row.signal == _NOT_OPENED:
+        reason = "OutputNotOpened"
     if reason == "NonZeroExit":
         how = f"signal {row.signal}" if row.signal else f"exit code {row.exit_code}"
         return reason, f"{which}ended with {how}"
@@ -152,6 +156,8 @@ def _ended(row: Row, printed: str) -> tuple[str, str]:
         "NodeFailed": "lost its node",
         "Preempted": "had to make way for another job",
         "Deadline": "could not end before its deadline",
+        "OutputNotOpened": "could not begin: its node cannot open files in the job's folder;"
+        " workDirectory must be on a disk that all nodes share, with room",
     }
     return reason, which + told.get(reason, f"ended as {row.state}")
 
@@ -231,6 +237,35 @@ def may_retry(job: SlurmJob) -> bool:
         and status.reason not in hopeless
         and 0 < status.attempt <= job.spec.retries
     )
+
+
+def is_full(most: int, mine: Iterable[SlurmJob], begun: Collection[str]) -> bool:
+    """Has a cluster as many jobs of ours as it may have (0: any)? `begun` are uids of jobs that
+    were begun although their objects do not say so yet."""
+    there = [
+        job
+        for job in mine
+        if job.metadata.uid in begun or (job.status.attempt and not job.is_finished)
+    ]
+    return bool(most) and len(there) >= most
+
+
+def is_wanted(job: SlurmJob, now: SlurmJob | None) -> bool:
+    """Does somebody still wait for the files of a job, as it is now? Not of one that was deleted
+    or, before its end, cancelled."""
+    if now is None or now.metadata.uid != job.metadata.uid or now.metadata.deletion_timestamp:
+        return False
+    return job.is_finished or not now.is_cancelled
+
+
+def has_left(old: SlurmJob | None, new: SlurmJob | None) -> bool:
+    """Does a change of a job mean that it takes no place any more?"""
+    return old is not None and not old.is_finished and (new is None or new.is_finished)
+
+
+def pause_before(attempt: int) -> float:
+    """How long to wait before a later attempt: what fails at once must not flood the queue."""
+    return min(2.0 ** min(attempt - 2, 10), _LONGEST_PAUSE_S)
 
 
 def mails(job: SlurmJob) -> list[str]:

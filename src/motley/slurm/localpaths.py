@@ -52,9 +52,16 @@ def _within(path: str, called: str) -> Sequence[str] | None:
     return None
 
 
-def files_of(path: Path) -> dict[str, Path]:
-    """A file by its name, or the files of a folder by their paths within it."""
+def is_opened(path: Path, roots: Iterable[Root]) -> bool:
+    """Is it, with all links followed, within an opened folder?"""
+    return any(path.resolve().is_relative_to(root.path.resolve()) for root in roots)
+
+
+def files_of(path: Path, roots: Sequence[Root] | None = None) -> dict[str, Path]:
+    """A file by its name, or the files of a folder by their paths within it; without those to which
+    links lead that are not within `roots`, if there are such."""
     if not path.is_dir():
         return {path.name: path}
     found = sorted(p for p in path.rglob("*") if p.is_file())
+    found = [p for p in found if roots is None or is_opened(p, roots)]
     return {str(p.relative_to(path)): p for p in found if ".git" not in p.parts}

@@ -159,7 +159,7 @@ class NodeServer:
             return Remote(lambda: self._sessions.get(cluster).connection, posixpath.join(*parts))
 
         last = job.status.attempt
-        folder = f"{job.status.directory.removesuffix(f'-{last}')}-{attempt}"
+        folder = script.attempt_directory(job, attempt)
         out, err = script.streams(job)
         notes = remote(folder, script.TIMES)
         there = [

@@ -1,18 +1,21 @@
 """Pods as Slurm jobs: pure.
 
 A pod that was bound to a cluster's virtual node becomes a SlurmJob that belongs to it: its command
-runs in a container of the site's own runtime (Apptainer, enroot), what it asks for becomes what the
-job asks for, and what becomes of the job becomes the pod's status. What a Slurm cluster cannot do
-for a pod is refused in words, never left out in silence.
+runs in a container of the site's own runtime (Apptainer, enroot, Podman), what it asks for becomes
+what the job asks for, and what becomes of the job becomes the pod's status. What a Slurm cluster
+cannot do for a pod is refused in words, never left out in silence.
 """
 
 import math
 from typing import Any
 
+import msgspec
+
 from motley.api import quantity
-from motley.api.views.container import Container
+from motley.api.views.container import Container, EnvVar
 from motley.api.views.pod import Pod
 from motley.api.views.slurm import CANCELLED, COMPLETED, FAILED, RUNNING, SlurmJob
+from motley.node import environment
 from motley.slurm import runtimes
 
 Document = dict[str, Any]
@@ -29,7 +32,8 @@ def refusal(pod: Pod, runtime: str) -> tuple[str, str] | None:
     if not runtime:
         return (
             "NoContainerRuntime",
-            "the Slurm cluster has neither Apptainer, Singularity nor enroot: it cannot run images",
+            "the Slurm cluster has neither Apptainer, Singularity nor enroot, and no other runtime"
+            " is named in the SlurmCluster's spec.virtualNode.runtime: it cannot run images",
         )
     wrong = []
     if len(spec.containers) != 1 or spec.init_containers:
@@ -41,7 +45,7 @@ def refusal(pod: Pod, runtime: str) -> tuple[str, str] | None:
     if volumes:
         wrong.append(f"it has volumes ({', '.join(volumes)})")
     container = spec.containers[0] if spec.containers else Container()
-    if container.env_from or any(_value(e.name, pod) is None for e in container.env):
+    if container.env_from or any(_value(e, pod) is None for e in container.env):
         wrong.append("its environment comes from other objects")
     wrong += runtimes.problems(_values(container, pod), runtime)
     return ("NotForSlurm", "; ".join(wrong)) if wrong else None
@@ -86,17 +90,28 @@ def job_of(pod: Pod, cluster: str, runtime: str) -> Document:
 
 def _command(container: Container, pod: Pod, runtime: str, *, gpus: int) -> str:
     meta = pod.metadata
-    run = runtimes.command(container, _values(container, pod), runtime, name=meta.uid, gpus=gpus)
+    values = _values(container, pod)
+    container = msgspec.structs.replace(
+        container,
+        command=environment.expand_all(container.command, values),
+        args=environment.expand_all(container.args, values),
+    )
+    run = runtimes.command(container, values, runtime, name=meta.uid, gpus=gpus)
     return runtimes.noted(run, f"{meta.name}.out")
 
 
 def _values(container: Container, pod: Pod) -> dict[str, str]:
-    return {e.name: _value(e.name, pod) or "" for e in container.env}
+    """The variables: each may refer to those before it, and of two by one name the last counts."""
+    values: dict[str, str] = {}
+    for variable in container.env:
+        value = _value(variable, pod) or ""
+        is_given = variable.value_from is None
+        values[variable.name] = environment.expand(value, values) if is_given else value
+    return values
 
 
-def _value(name: str, pod: Pod) -> str | None:
+def _value(variable: EnvVar, pod: Pod) -> str | None:
     """A variable's value; None when it comes from somewhere this cannot look."""
-    variable = next(e for e in pod.spec.containers[0].env if e.name == name)
     if variable.value_from is None:
         return variable.value
     field = variable.value_from.field_ref
@@ -118,6 +133,21 @@ def refused(pod: Pod, reason: str, message: str, now: str) -> Document:
         "startTime": now,
         "conditions": _conditions(now, is_ready=False, reason=reason),
     }
+
+
+def waiting(pod: Pod, reason: str, message: str) -> Document:
+    """The status of a pod that cannot begin yet."""
+    container = pod.spec.containers[0]
+    described = {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": False,
+        "started": False,
+        "restartCount": 0,
+        "state": {"waiting": {"reason": reason, "message": message}},
+    }
+    return {"phase": "Pending", "containerStatuses": [described]}
 
 
 def pod_status(pod: Pod, job: SlurmJob, now: str) -> Document:

@@ -19,6 +19,8 @@ from motley.node.logs import Options
 from motley.slurm.ssh import Connection, Unreachable
 
 _BLOCK = 128 * 1024  # four of OpenSSH's largest packets
+_NOTES = 1 << 20  # at once; it takes days to write as much
+_LONGEST = 1 << 20  # of a line, before it is shown as if it had ended
 _POLL_S = 0.5
 
 
@@ -45,6 +47,8 @@ class Remote(NamedTuple):
                 found = await sftp.stat(self.path)
             except asyncssh.SFTPNoSuchFile:
                 return 0, 0.0
+        if found.type != asyncssh.FILEXFER_TYPE_REGULAR:  # a pipe would never answer
+            return 0, 0.0
         return int(found.size or 0), float(found.mtime or 0)
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -188,7 +192,8 @@ class _Reader:
     async def _note(self, size: int, written: float) -> None:
         if self._notes is not None:
             known, _ = await self._notes.stat()
-            text = await self._notes.read(self._notes_read, max(0, known - self._notes_read))
+            size = min(max(0, known - self._notes_read), _NOTES)
+            text = await self._notes.read(self._notes_read, size)
             whole = text[: text.rfind(b"\n") + 1]
             self._times.parse(whole.decode(errors="replace"))
             self._notes_read += len(whole)
@@ -197,11 +202,14 @@ class _Reader:
     def _render(self, data: bytes) -> bytes:
         *lines, rest = (self._open + data).split(b"\n")
         end = self._offset - len(self._open) - len(data)
-        self._open = rest
         out = []
         for line in lines:
             end += len(line) + 1
             out.append(self._line(line + b"\n", end))
+        if len(rest) > _LONGEST:
+            out.append(self._line(rest + b"\n", end + len(rest)))
+            rest = b""
+        self._open = rest
         return b"".join(out)
 
     def _line(self, line: bytes, end: int) -> bytes:

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import posixpath
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -20,13 +20,19 @@ from motley.api import status
 from motley.api.views.core import ConfigMap
 from motley.api.views.slurm import ResultFile, SlurmJob
 from motley.client.rest import Client
-from motley.slurm import localpaths, script, staging
+from motley.slurm import localpaths, outputs, script, staging
 from motley.slurm.localpaths import Root
+from motley.slurm.resultkeys import key_of
 from motley.slurm.ssh import Connection
 
 LOG, RESULTS = "slurm-log", "slurm-results"  # ConfigMaps NAME-slurm-log and NAME-slurm-results
 MOST_TOGETHER = 700 * 1024  # an object has 1.5 MiB at most, and base64 takes a third more
+_OVERHEAD = 32  # of a key
+_LISTED = 500
+_CHUNK = 1 << 20
+_MESSAGE = 2000  # of a condition, which has many names in it at times
 _TAIL = 128 * 1024  # of each file, kept in the log
+_TAILS = 300 * 1024  # of all; an object has 1 MiB, and what is no text becomes three times as long
 _FILES = 16  # of an array, followed at once
 _SHOWN = 2048  # in the job's own status
 _START = "motley.io/start."  # annotation: how many bytes of a file are no longer in the log
@@ -35,11 +41,6 @@ _START = "motley.io/start."  # annotation: how many bytes of a file are no longe
 def map_name(job: SlurmJob, what: str) -> str:
     """The ConfigMap's name."""
     return f"{job.metadata.name}-{what}"
-
-
-def key_of(name: str) -> str:
-    """A file's name as a ConfigMap's key."""
-    return name.replace("/", "__")
 
 
 def patterns(job: SlurmJob) -> list[str]:
@@ -62,31 +63,77 @@ class Kept:
         return self.directory / "results" / meta.namespace / f"{meta.name}-{meta.uid[:8]}"
 
     async def fetch(
-        self, connection: Connection, job: SlurmJob
+        self, connection: Connection, job: SlurmJob, is_wanted: Callable[[], bool]
     ) -> tuple[list[ResultFile], list[str], Path]:
         """Bring a finished job's files here: what came, what is too large, and where it is."""
         directory = job.status.directory
-        names = await staging.matching(connection, directory, patterns(job))
+        names, untold = _told(await outputs.matching(connection, directory, patterns(job)))
         target = self.place(job)
         target.mkdir(parents=True, exist_ok=True)
         found, left = await staging.download(
-            connection, directory, names, target, most_bytes=self.most_bytes
+            connection,
+            directory,
+            names,
+            target,
+            most_bytes=self.most_bytes,
+            is_wanted=is_wanted,
         )
+        left += untold
         wanted = job.spec.result_file_path
         asked = localpaths.resolve(wanted, self.roots) if wanted else None
         if asked is None:
             return found, left, target
         for file in found:
-            copy = asked / file.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            part = copy.with_name(copy.name + staging.PART)
-            await asyncio.to_thread(shutil.copyfile, target / file.name, part)
-            part.replace(copy)
+            await asyncio.to_thread(copy, target, file.name, asked, self.roots)
         return found, left, asked
+
+    async def collect(
+        self,
+        connection: Connection,
+        client: Client,
+        job: SlurmJob,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[str, dict[str, Any]]:
+        """Bring them here, and the small ones into a ConfigMap: words about it, and what the job's
+        status says of them. Raises OSError when they cannot be written here, and Unwanted."""
+        files, left, place = await self.fetch(connection, job, is_wanted)
+        if small := packed(files, place):
+            await write_map(client, job, RESULTS, {"binaryData": small})
+        message = f"{len(files)} files, in {place}"
+        if left:
+            why = "too large or with names that cannot be shown"
+            message += f"; still on the cluster, {why}: {', '.join(left)}"
+        return message[:_MESSAGE], {"results": listed(files), "resultPath": str(place)}
 
     def forget(self, job: SlurmJob) -> None:
         """Remove a job's own folder; copies that it asked for stay."""
         shutil.rmtree(self.place(job), ignore_errors=True)
+
+
+def _told(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names that objects and terminals can show, and the others, as far as they can be."""
+    good = [name for name in names if name.isprintable()]
+    bad = [name.encode(errors="surrogateescape") for name in names if not name.isprintable()]
+    return good, [ascii(name.decode(errors="replace")) for name in bad]
+
+
+def copy(kept: Path, name: str, asked: Path, roots: Sequence[Root]) -> None:
+    """Put a result where the job asks for it, in an opened folder. Others write there too, so links
+    in it are not followed out of it. Raises OSError."""
+    target = asked / name
+    if not localpaths.is_opened(target.parent, roots):
+        raise PermissionError(f"{target.parent} leads out of the folders that are opened")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + staging.PART)
+    part.unlink(missing_ok=True)
+    with (kept / name).open("rb") as source, part.open("xb") as sink:  # not through a link
+        shutil.copyfileobj(source, sink, _CHUNK)
+    part.replace(target)
+
+
+def listed(files: Sequence[ResultFile]) -> list[dict[str, Any]]:
+    """Files as a job's status names them: as many as an object may have."""
+    return [{"name": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in files[:_LISTED]]
 
 
 def packed(files: Sequence[ResultFile], place: Path) -> dict[str, str]:
@@ -94,7 +141,7 @@ def packed(files: Sequence[ResultFile], place: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     room = MOST_TOGETHER
     for file in sorted(files, key=lambda f: f.bytes):
-        room -= file.bytes
+        room -= file.bytes + _OVERHEAD + len(file.name)
         if room < 0:
             break
         found[key_of(file.name)] = base64.b64encode((place / file.name).read_bytes()).decode()
@@ -161,7 +208,7 @@ class Log:
         directory = job.status.directory
         names = list(script.streams(job))
         if job.spec.array:
-            names = (await staging.matching(connection, directory, patterns(job)[:2]))[:_FILES]
+            names = (await outputs.matching(connection, directory, patterns(job)[:2]))[:_FILES]
         async with connection.sftp() as sftp:
             for name in names:
                 await self._more(sftp, posixpath.join(directory, name), name)
@@ -169,14 +216,16 @@ class Log:
     async def _more(self, sftp: asyncssh.SFTPClient, path: str, name: str) -> None:
         tail = self.tails.setdefault(name, _Tail())
         try:
-            size = int((await sftp.stat(path)).size or 0)
-            if size <= tail.end:
+            found = await sftp.stat(path)
+            size = int(found.size or 0)
+            # Opening a pipe that the job has put there would keep all others from their files.
+            if found.type != asyncssh.FILEXFER_TYPE_REGULAR or size <= tail.end:
                 return
             if size - tail.end > _TAIL:
                 tail.start, tail.data = size - _TAIL, b""
             async with sftp.open(path, "rb") as file:
                 more = await file.read(size - tail.end, tail.end)
-        except asyncssh.SFTPNoSuchFile:
+        except (asyncssh.SFTPNoSuchFile, asyncssh.SFTPPermissionDenied):
             return
         if more:
             tail.add(cast("bytes", more))
@@ -186,8 +235,10 @@ class Log:
         """Put it where people read it, if there is something new."""
         if not self.is_changed:
             return
-        texts = {key_of(n): t.data.decode(errors="replace") for n, t in self.tails.items()}
-        starts = {_START + key_of(n): str(t.start) for n, t in self.tails.items()}
+        each = min(_TAIL, _TAILS // max(1, len(self.tails)))
+        shown = {key_of(name): (t.data[-each:], t.end) for name, t in self.tails.items()}
+        texts = {key: data.decode(errors="replace") for key, (data, _) in shown.items()}
+        starts = {_START + key: str(end - len(data)) for key, (data, end) in shown.items()}
         await write_map(client, job, LOG, {"data": texts}, starts)
         self.is_changed = False
 

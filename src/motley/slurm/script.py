@@ -30,6 +30,7 @@ _LAUNCHERS = ("srun", "mpirun", "mpiexec")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTS = ("directives", "setup", "modules", "environment", "build", "run", "name", "directory")
 _PLACE = re.compile(r"\$\{(" + "|".join(_PARTS) + r")\}")
+_LONGEST = 200  # with what is added to it: 255 are the most for a file, and in Slurm's accounts
 _GO = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
@@ -40,9 +41,17 @@ def mark(job: SlurmJob, attempt: int) -> str:
 
 def directory(job: SlurmJob, cluster: SlurmCluster, attempt: int) -> str:
     """The job's folder on the cluster; every attempt has its own."""
-    root = cluster.spec.work_directory.rstrip("/") or "."
+    written = cluster.spec.work_directory
+    root = "" if written == "~" else written.removeprefix("~/")  # relative ones begin there anyway
     meta = job.metadata
-    return f"{root}/{meta.namespace}/{meta.name}-{meta.uid[:8]}-{attempt}"
+    return f"{root.rstrip('/') or '.'}/{meta.namespace}/{meta.name}-{meta.uid[:8]}-{attempt}"
+
+
+def attempt_directory(job: SlurmJob, attempt: int) -> str:
+    """The folder of an attempt of a job that has begun; where its cluster's objects say that new
+    ones go may have changed since."""
+    last = job.status.attempt
+    return f"{job.status.directory.removesuffix(f'-{last}')}-{attempt}"
 
 
 def streams(job: SlurmJob) -> tuple[str, str]:
@@ -64,6 +73,9 @@ def problems(job: SlurmJob, cluster: SlurmCluster, sources: Iterable[str] = ()) 
     ]
     names = [*spec.files, *spec.outputs, *(i.name for i in spec.inputs if i.name)]
     found += [f"{name!r} is not within the job's folder" for name in names if not is_inside(name)]
+    found += [f"{name!r} is no name of a file" for name in names if not name.isprintable()]
+    if len(job.metadata.name) > _LONGEST:
+        found.append(f"metadata.name is too long for Slurm: {_LONGEST} characters are the most")
     if limits.max_gpus and spec.gpu_resources * spec.nodes > limits.max_gpus:
         found.append(f"spec.gpuResources: cluster {cluster.metadata.name} gives {limits.max_gpus}")
     if limits.max_nodes and spec.nodes > limits.max_nodes:
@@ -207,10 +219,13 @@ def directives(
     return lines
 
 
-def essential(job: SlurmJob, attempt: int) -> list[str]:
+def essential(job: SlurmJob, attempt: int, dependencies: Sequence[str] = ()) -> list[str]:
     """Options that hold whatever a script of the user's or the site's own says."""
     out, err = streams(job)
-    return [f"--job-name={mark(job, attempt)}", f"--output={out}", f"--error={err}", "--no-requeue"]
+    words = [f"--job-name={mark(job, attempt)}", f"--output={out}", f"--error={err}"]
+    words += [f"--array={job.spec.array}"] if job.spec.array else []
+    words += [f"--dependency={','.join(dependencies)}"] if dependencies else []
+    return [*words, "--no-requeue"]
 
 
 def address(job: SlurmJob, cluster: SlurmCluster) -> str:

@@ -58,7 +58,7 @@ class Sessions:
         """A cluster's session. Raises Unreachable."""
         found = self._open.get(name)
         if found is None:
-            raise Unreachable("NoCluster", f"SlurmCluster {name} does not exist, or is not ready")
+            raise Unreachable("NotReady", f"SlurmCluster {name} is not ready")
         return found
 
     def find(self, name: str) -> Session | None:
@@ -114,7 +114,9 @@ class Sessions:
                 "NoKey", f"Secret {ref.namespace}/{ref.name} has no {_PRIVATE_KEY} in it"
             )
         return Credentials(
-            found[_PRIVATE_KEY], found.get(_CERTIFICATE, ""), found.get(_PASSPHRASE) or None
+            found[_PRIVATE_KEY],
+            found.get(_CERTIFICATE, ""),
+            found.get(_PASSPHRASE, "").rstrip("\r\n") or None,  # as from a file
         )
 
     async def secret(self, ref: SecretRef) -> dict[str, str]:
@@ -123,7 +125,10 @@ class Sessions:
             secret = await self._client.get(Secret, ref.name, ref.namespace)
         except (status.NotFound, status.Forbidden) as error:
             raise Unreachable("NoSecret", error.message) from None
-        return {key: base64.b64decode(value).decode() for key, value in secret.data.items()}
+        return {
+            key: base64.b64decode(value).decode(errors="replace")  # others may be no text
+            for key, value in secret.data.items()
+        }
 
     async def mail_login(self, cluster: SlurmCluster) -> Login | None:
         """Who we are to the cluster's mail server."""

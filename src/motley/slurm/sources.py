@@ -108,5 +108,5 @@ def _local(found: Gathered, path: str, name: str, roots: Sequence[Root]) -> None
         found.add(name or localpaths.name_of(path), place)
         return
     folder = f"{name}/" if name else ""
-    for inner, file in localpaths.files_of(place).items():
+    for inner, file in localpaths.files_of(place, roots).items():
         found.add(folder + inner, file)

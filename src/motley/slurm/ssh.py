@@ -10,9 +10,11 @@ Invariant: a host that does not show one of the keys named for it never gets to 
 
 import asyncio
 import contextlib
+import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -27,10 +29,13 @@ log = journal.get(__name__)
 _Channel = TypeVar("_Channel")
 asyncssh.set_log_level("WARNING")  # every channel would be a line otherwise
 
+# Of public keys; hosts may be called `ssh-1` or `sk-login`.
+_KEY_TYPE = re.compile(r"ssh-(rsa|dss|ed25519|ed448)|ecdsa-sha2-\S+|sk-\S+@openssh\.com")
 _CHANNELS = 8  # OpenSSH's MaxSessions is 10: these, the SFTP session, and one to spare
 _CONNECT_TIMEOUT_S = 15.0
 _CHANNEL_TIMEOUT_S = 60.0  # for the host to have room for one more
 _CHANNEL_RETRY_S = 0.2
+_FILES_TIMEOUT_S = 120.0
 _TIMED_OUT = (124, 137, 143)  # of `timeout`: it ended the command, had to kill it; busybox
 _LATE_S = 15.0  # after which a command that the host should have ended is given up
 _KEEPALIVE_S = 10.0  # three without an answer end the connection
@@ -150,14 +155,19 @@ class Connection:
         return Unreachable("CommandTimeout", late)
 
     @contextlib.asynccontextmanager
-    async def sftp(self) -> AsyncIterator[asyncssh.SFTPClient]:
-        """The SFTP session; what breaks it is raised as Unreachable."""
+    async def sftp(
+        self, *, timeout_s: float | None = _FILES_TIMEOUT_S
+    ) -> AsyncIterator[asyncssh.SFTPClient]:
+        """The SFTP session; what breaks it is raised as Unreachable. Servers do one thing after the
+        other, so that one file which does not answer would keep everybody from all others: what
+        takes longer than `timeout_s` ends the connection."""
         async with self._using() as connection:
             async with self._lock:
                 if self._sftp is None:
-                    self._sftp = await self._channel(connection, connection.start_sftp_client)
+                    self._sftp = await self._channel(connection, partial(_files, connection))
                 session = self._sftp
-            yield session
+            async with asyncio.timeout(timeout_s):
+                yield session
 
     async def _channel(
         self, connection: asyncssh.SSHClientConnection, opened: Callable[[], Awaitable[_Channel]]
@@ -259,6 +269,11 @@ class Connection:
         return connection
 
 
+async def _files(connection: asyncssh.SSHClientConnection) -> asyncssh.SFTPClient:
+    """A session for files; names that are no UTF-8 must not break it."""
+    return await connection.start_sftp_client(path_errors="surrogateescape")
+
+
 def _open(
     host: Host, tunnel: asyncssh.SSHClientConnection | None
 ) -> contextlib.AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
@@ -294,21 +309,22 @@ def trusted(
     (asyncssh.KeyImportError is one): no line may be left out in silence."""
     keys: list[asyncssh.SSHKey] = []
     authorities: list[asyncssh.SSHKey] = []
-    for line in lines:
+    revoked: list[asyncssh.SSHKey] = []
+    for line in (line for text in lines for line in text.splitlines()):
         words = line.split()
-        if words[:1] == ["@cert-authority"]:
-            authorities.append(asyncssh.import_public_key(" ".join(_key_of(words[1:]))))
-        elif words:
-            keys.append(asyncssh.import_public_key(" ".join(_key_of(words))))
+        if not words or words[0].startswith("#"):
+            continue
+        marked = {"@cert-authority": authorities, "@revoked": revoked}.get(words[0], keys)
+        marked.append(asyncssh.import_public_key(" ".join(_key_of(words))))
     if not keys and not authorities:
         raise ValueError("hostKeys names no key: no host can be trusted")
-    return keys, authorities, []
+    return keys, authorities, revoked
 
 
 def _key_of(words: Sequence[str]) -> Sequence[str]:
     """The key within a line that may begin with host names, as in a known_hosts file."""
     for index, word in enumerate(words):
-        if word.startswith(("ssh-", "ecdsa-", "sk-")):
+        if _KEY_TYPE.fullmatch(word):
             return words[index : index + 2]
     return words
 

@@ -8,10 +8,12 @@ Invariant: a name without `.part` always has the content it should have.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import posixpath
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,8 +29,14 @@ log = journal.get(__name__)
 Source = bytes | Path
 PART = ".part"
 _CHUNK = 128 * 1024  # four of OpenSSH's largest packets
+_CHUNK_TIMEOUT_S = 120.0
 _CHECKSUM_TIMEOUT_S = 600.0
+_ESCAPED = re.compile(r"\\(.)")
 _PRIVATE = asyncssh.SFTPAttrs(permissions=0o700)
+
+
+class Unwanted(Exception):
+    """Nobody waits for these files any more."""
 
 
 def checksum(source: Source) -> str:
@@ -45,8 +53,9 @@ async def upload(
     files: Mapping[str, Source],
     *,
     is_new: bool = False,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> int:
-    """Make a folder hold these files; how many had to be sent. Raises Unreachable.
+    """Make a folder hold these files; how many had to be sent. Raises Unreachable, and Unwanted.
 
     Of a folder that `is_new` nobody is asked what it holds, which saves a command.
     """
@@ -65,18 +74,28 @@ async def upload(
     missing = [name for name in wanted if present.get(name) != wanted[name]]
     if not missing:
         return 0
-    async with connection.sftp() as sftp:
+    async with connection.sftp(timeout_s=None) as sftp:
         for name in missing:
-            await _send(connection, sftp, directory, name, files[name])
+            await _send(connection, sftp, directory, name, files[name], is_wanted)
     present = await _checksums(connection, directory, {n: wanted[n] for n in missing}, end=PART)
     for name in missing:
         if present.get(name) != wanted[name]:
             raise Unreachable("Damaged", f"{name} arrived damaged, it will be sent again")
     async with connection.sftp() as sftp:
         for name in missing:
-            place = f"{directory}/{name}"
-            await sftp.posix_rename(place + PART, place)
+            await _move(sftp, f"{directory}/{name}")
     return len(missing)
+
+
+async def _move(sftp: asyncssh.SFTPClient, place: str) -> None:
+    """Put a whole file into its place."""
+    try:
+        await sftp.posix_rename(place + PART, place)
+    except (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied):
+        # Plain SFTP renames only to where nothing is. Who looks meanwhile finds nothing, not half.
+        with contextlib.suppress(asyncssh.SFTPNoSuchFile):
+            await sftp.remove(place)
+        await sftp.rename(place + PART, place)
 
 
 async def _checksums(
@@ -95,15 +114,29 @@ async def _checksums(
     done = await connection.run("bash -s", stdin="\n".join(lines), timeout_s=_CHECKSUM_TIMEOUT_S)
     if done.code != 0:
         raise Unreachable("NoFolder", f"{directory}: {done.err.strip() or 'cannot be entered'}")
+    return {name.removesuffix(end): digest for name, digest in parse_checksums(done.out).items()}
+
+
+def parse_checksums(text: str) -> dict[str, str]:
+    """What sha256sum prints, by name. Lines whose names hold odd characters begin with a `\\`."""
     found = {}
-    for line in done.out.splitlines():
+    for line in text.split("\n"):
         digest, _, name = line.partition("  ")
-        found[name.removesuffix(end) if end else name] = digest
+        if digest.startswith("\\"):
+            digest = digest[1:]
+            name = _ESCAPED.sub(lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), name)
+        found[name] = digest
+    found.pop("", None)
     return found
 
 
 async def _send(
-    connection: Connection, sftp: asyncssh.SFTPClient, directory: str, name: str, source: Source
+    connection: Connection,
+    sftp: asyncssh.SFTPClient,
+    directory: str,
+    name: str,
+    source: Source,
+    is_wanted: Callable[[], bool],
 ) -> None:
     place = f"{directory}/{name}{PART}"
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
@@ -115,12 +148,19 @@ async def _send(
         offset = begun if there == ours else 0
         if offset:
             log.info("upload resumed", file=name, offset=offset, size=size)
-    async with sftp.open(place, "rb+" if offset else "wb") as remote:
-        position = offset
-        while position < size:
-            chunk = _read(source, position, _CHUNK)
-            await remote.write(chunk, position)
-            position += len(chunk)
+    try:
+        async with sftp.open(place, "rb+" if offset else "wb") as remote:
+            position = offset
+            while position < size:
+                if not is_wanted():
+                    raise Unwanted
+                chunk = _read(source, position, _CHUNK)
+                async with asyncio.timeout(_CHUNK_TIMEOUT_S):
+                    await remote.write(chunk, position)
+                position += len(chunk)
+    except asyncssh.SFTPFailure as error:  # all that most servers say of such things
+        words = f"{place}: {error.reason or 'failure'}; is the disk full, or a quota used up?"
+        raise Unreachable("FileRefused", words) from error
     mode = 0o755 if isinstance(source, Path) and source.stat().st_mode & 0o100 else 0o644
     await sftp.chmod(place, mode)
 
@@ -147,23 +187,6 @@ def _checksum_of_start(source: Source, size: int) -> str:
     return digest.hexdigest()
 
 
-async def matching(connection: Connection, directory: str, patterns: Sequence[str]) -> list[str]:
-    """Files of a folder that match one of the patterns, each once, in order."""
-    inside = [pattern for pattern in patterns if script.is_inside(pattern)]
-    found: dict[str, None] = {}
-    async with connection.sftp() as sftp:
-        for pattern in inside:
-            try:
-                paths = await sftp.glob(f"{directory}/{pattern}")
-            except asyncssh.SFTPNoSuchFile:
-                continue
-            for path in sorted(str(p) for p in paths):
-                name = posixpath.relpath(path, directory)
-                if script.is_inside(name) and await sftp.isfile(path):
-                    found[name] = None
-    return list(found)
-
-
 async def download(
     connection: Connection,
     directory: str,
@@ -171,9 +194,10 @@ async def download(
     target: Path,
     *,
     most_bytes: int,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> tuple[list[ResultFile], list[str]]:
     """Bring files back; what is here already and unchanged is not fetched again. Beside what came
-    are the names of those that are too large and stay where they are."""
+    are the names of those that are too large and stay where they are. Raises Unwanted."""
     sums = await _checksums(connection, directory, names) if names else {}
     fetched, left = [], []
     for name in names:
@@ -187,25 +211,30 @@ async def download(
         place = target / name
         is_here = place.is_file()
         if not is_here or await asyncio.to_thread(checksum, place) != sums[name]:
-            await _fetch(connection, directory, name, place, sums[name])
+            await _fetch(connection, directory, name, place, sums[name], is_wanted)
         fetched.append(ResultFile(name=name, bytes=place.stat().st_size, sha256=sums[name]))
     return fetched, left
 
 
 async def _fetch(
-    connection: Connection, directory: str, name: str, place: Path, digest: str
+    connection: Connection,
+    directory: str,
+    name: str,
+    place: Path,
+    digest: str,
+    is_wanted: Callable[[], bool],
 ) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(place.name + PART)
     remote_path = f"{directory}/{name}"
-    async with connection.sftp() as sftp:
+    async with connection.sftp(timeout_s=None) as sftp:
         size = await _size(sftp, remote_path)
         with part.open("ab") as local:
             if local.tell() > size:
                 local.truncate(0)
             if local.tell():
                 log.info("download resumed", file=name, offset=local.tell(), size=size)
-            await _copy(sftp, remote_path, local)
+            await _copy(sftp, remote_path, local, is_wanted)
     if await asyncio.to_thread(checksum, part) != digest:
         # The part was of another file, or this one has changed: from the beginning next time.
         part.unlink()
@@ -213,9 +242,16 @@ async def _fetch(
     part.replace(place)
 
 
-async def _copy(sftp: asyncssh.SFTPClient, path: str, local: BinaryIO) -> None:
+async def _copy(
+    sftp: asyncssh.SFTPClient, path: str, local: BinaryIO, is_wanted: Callable[[], bool]
+) -> None:
     async with sftp.open(path, "rb") as remote:
         position = local.seek(0, 2)
-        while chunk := await remote.read(_CHUNK, position):
+        while is_wanted():
+            async with asyncio.timeout(_CHUNK_TIMEOUT_S):
+                chunk = await remote.read(_CHUNK, position)
+            if not chunk:
+                return
             local.write(cast("bytes", chunk))
             position += len(chunk)
+    raise Unwanted

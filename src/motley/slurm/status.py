@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from motley.api.views.base import Condition
-from motley.api.views.slurm import FINISHED, PENDING, RUNNING, SlurmJob
+from motley.api.views.slurm import FINALIZER, FINISHED, PENDING, RUNNING, SlurmJob
 from motley.lib import clock as clocks
+from motley.slurm import jobs
 from motley.slurm.jobs import Verdict
 
 Document = dict[str, Any]
@@ -35,6 +36,25 @@ def conditions(
             "lastTransitionTime": before["lastTransitionTime"] if same else clocks.rfc3339(now),
         }
     return list(found.values())
+
+
+def adopted(job: SlurmJob, annotations: Mapping[str, str]) -> Document:
+    """A patch of a job itself: from now on it is ours to clean up after."""
+    meta = job.metadata
+    return {
+        "metadata": {
+            "resourceVersion": meta.resource_version,
+            "finalizers": [*meta.finalizers, FINALIZER],
+            "annotations": dict(annotations),
+        }
+    }
+
+
+def conditioned(
+    job: SlurmJob, changes: Mapping[str, tuple[bool, str, str]], now: float
+) -> Document:
+    """These conditions of a job, and nothing else."""
+    return {"conditions": conditions(job.status.conditions, changes, now)}
 
 
 def begun(attempt: int, directory: str) -> Document:
@@ -138,6 +158,21 @@ def shortened(text: str) -> str:
         return text
     half = _MESSAGE // 2
     return f"{text[:half]}\n…\n{text[-half:]}"
+
+
+def heard_of_end(job: SlurmJob) -> float:
+    """When we learned that a job has ended, by our own clock: the cluster's may be another."""
+    heard = next(
+        (c.last_transition_time for c in job.status.conditions if c.type == "Finished"), ""
+    )
+    return clocks.parse_rfc3339(heard or job.status.completion_time or "1970-01-01T00:00:00Z")
+
+
+def pause_left(job: SlurmJob, now: float) -> float:
+    """How long a job that failed still waits before it is tried again."""
+    if not job.is_finished:
+        return 0.0
+    return heard_of_end(job) + jobs.pause_before(job.status.attempt + 1) - now
 
 
 def version(job: SlurmJob) -> int:

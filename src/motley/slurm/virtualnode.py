@@ -7,6 +7,7 @@ those is true of pods: exactly once, found again after a crash, stopped when del
 """
 
 import asyncio
+import contextlib
 from random import Random
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ _LEASES = "kube-node-lease"
 _LEASE_S = 40  # kubelet's nodeLeaseDurationSeconds
 _RENEW_S = 10.0
 _MOST_NODES = 64
+_ARCHITECTURE = "kubernetes.io/arch"
 
 
 def node_name(cluster: SlurmCluster) -> str:
@@ -59,7 +61,19 @@ def node_document(cluster: SlurmCluster) -> dict[str, Any]:
         "type": "virtual-kubelet",  # by which tools know nodes without a machine
     }
     taint = {"key": TAINT, "value": cluster.metadata.name, "effect": "NoSchedule"}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": [taint]}}
+    # With its cluster it goes also when no bridge is there to see that.
+    owner = owned_by(cluster)
+    return {
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+        "spec": {"taints": [taint]},
+    }
+
+
+def owned_by(owner: SlurmCluster | Node) -> dict[str, str]:
+    """A reference to an owner without a namespace."""
+    meta = owner.metadata
+    kinds = {"apiVersion": owner.API_VERSION, "kind": owner.KIND}
+    return {**kinds, "name": meta.name, "uid": meta.uid}
 
 
 def doors(address: str, port: int) -> dict[str, Any]:
@@ -76,7 +90,9 @@ def node_status(
 ) -> dict[str, Any]:
     """What the Node says of itself."""
     machine = session.machine if session else None
-    is_up = session is not None and session.connection.failure is None
+    # Not before it is known what there is: a node without processors is of no use to anybody.
+    is_asked = machine is not None and bool(machine.version)
+    is_up = session is not None and session.connection.failure is None and is_asked
     amounts = {
         "cpu": str(machine.cpus if machine else 0),
         "memory": f"{machine.memory_mib if machine else 0}Mi",
@@ -103,7 +119,7 @@ def node_status(
         "containerRuntimeVersion": runtime_of(cluster, session) or "none",
         **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion"), ""),
         "kubeProxyVersion": "",
-        "architecture": "amd64",
+        "architecture": machine.architecture if machine else "",
     }
     return {
         "capacity": amounts,
@@ -136,18 +152,20 @@ class NodeController:
         self._clusters = context.informers.of(SlurmCluster)
         self.queue: WorkQueue[Key] = WorkQueue(context.clock, rng=rng)
         self._clusters.add_handler(lambda change: self.queue.add(change.key))
-        self._nodes: dict[str, str] = {}  # cluster → its Node
+        self._nodes: dict[str, str] = {}  # cluster → its Node, if it has one; others are gone
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Bring one cluster's Node to what it should be."""
         cluster = self._clusters.get(key)
-        if cluster is None or cluster.spec.virtual_node is None:
-            name = self._nodes.pop(key.name, "")
-            if name:
-                self._pods.unfollow(name)
-                await self._remove(name, key.name)
+        is_wanted = cluster is not None and cluster.spec.virtual_node is not None
+        name = node_name(cluster) if cluster is not None and is_wanted else ""
+        if self._nodes.get(key.name) != name:
+            await self._remove_others(key.name, name)
+            self._nodes[key.name] = name
+        if cluster is None:
+            self._nodes.pop(key.name, None)
+        if cluster is None or not name:
             return None
-        name = self._nodes[key.name] = node_name(cluster)
         session = self._sessions.find(key.name)
         try:
             node = await self._client.get(Node, name)
@@ -160,11 +178,20 @@ class NodeController:
         wanted = {"status": {**node_status(cluster, session, node, now), **self._doors}}
         await self._client.patch(Node, name, "", wanted, type="strategic", subresource="status")
         if session is not None and session.connection.failure is None:
-            await self._renew(name)
+            await self._renew(node)
+        await self._label(node, session)
         self._pods.follow(name, key.name)
         return Requeue(_RENEW_S)
 
-    async def _renew(self, name: str) -> None:
+    async def _label(self, node: Node, session: Session | None) -> None:
+        """Images are for one architecture, and the scheduler goes by this label."""
+        found = session.machine.architecture if session else ""
+        if found and node.metadata.labels.get(_ARCHITECTURE) != found:
+            change = {"metadata": {"labels": {_ARCHITECTURE: found}}}
+            await self._client.patch(Node, node.metadata.name, "", change)
+
+    async def _renew(self, node: Node) -> None:
+        name = node.metadata.name
         spec = {
             "holderIdentity": name,
             "leaseDurationSeconds": _LEASE_S,
@@ -173,16 +200,17 @@ class NodeController:
         try:
             await self._client.patch(Lease, name, _LEASES, {"spec": spec})
         except status.NotFound:
-            meta = {"name": name, "namespace": _LEASES}
+            meta = {"name": name, "namespace": _LEASES, "ownerReferences": [owned_by(node)]}
             await self._client.create(Lease, {"metadata": meta, "spec": spec})
 
-    async def _remove(self, name: str, cluster: str) -> None:
-        try:
-            node = await self._client.get(Node, name)
-            if node.metadata.labels.get(CLUSTER_LABEL) == cluster:
-                await self._client.delete(Node, name, uid=node.metadata.uid)
-        except status.NotFound:
-            pass
+    async def _remove_others(self, cluster: str, name: str) -> None:
+        """Remove Nodes that stand for the cluster under other names, whoever made them."""
+        selector = f"{CLUSTER_LABEL}={cluster}"
+        for node in (await self._client.list(Node, label_selector=selector)).items:
+            if node.metadata.name != name:
+                self._pods.unfollow(node.metadata.name)
+                with contextlib.suppress(status.NotFound):
+                    await self._client.delete(Node, node.metadata.name, uid=node.metadata.uid)
 
 
 class Bound(NamedTuple):
@@ -294,7 +322,12 @@ class PodController:
         try:
             await self._client.create(SlurmJob, podjobs.job_of(pod, name, runtime))
         except status.AlreadyExists:
-            return Requeue(1.0)  # ours, and on its way to us; or another's that has to go first
+            found = self._jobs.get(pod.key)
+            if found and not found.metadata.deletion_timestamp:  # else it goes, or is ours
+                message = f"there is a SlurmJob {pod.metadata.name} that is not the pod's"
+                await self._write(pod, podjobs.waiting(pod, "NameTaken", message))
+                return Requeue(10.0)
+            return Requeue(1.0)
         where = {"motley.io/log": f"configmap/{pod.metadata.name}-slurm-log"}
         await self._client.patch(
             Pod, pod.metadata.name, pod.metadata.namespace, {"metadata": {"annotations": where}}

@@ -258,12 +258,11 @@ def test_enroot_gets_the_devices_that_slurm_gave():
 
     text = runtimes.command(container, {"A": "b c"}, "enroot", name="u1", gpus=1)
 
-    assert text.splitlines()[-2:] == [
+    assert (
         'enroot start --rw --env NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-all}"'
         " --env 'A=b c' --mount .motley/rc.local:/etc/rc.local:none:x-create=file,bind"
-        " u1 nvidia-smi",
-        "ended=$?; enroot remove --force u1; (exit $ended)",
-    ]
+        " u1 nvidia-smi &\n"
+    ) in text
     assert runtimes.problems({"A": "b\nc"}, "enroot") == [
         "enroot takes no variables of several lines (A)"
     ]

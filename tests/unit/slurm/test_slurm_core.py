@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from motley.api.views.slurm import SlurmCluster, SlurmJob
-from motley.slurm import authoring, cluster, jobs, localpaths, script, ssh
+from motley.slurm import authoring, cluster, jobs, localpaths, script, ssh, submission
 from motley.slurm import status as statuses
 from motley.slurm.jobs import Row, Step
 
@@ -167,16 +167,50 @@ async def test_a_task_that_the_controller_has_just_forgotten_has_its_exit_code(m
         return known.get(name, [])
 
     slurm = cluster.Slurm(None)
-    for name in ("queue", "details", "accounts", "note"):
-        monkeypatch.setattr(slurm, name, lambda *_, name=name: told(name))
 
-    rows, is_sure = await slurm.look({"7": "/work"})
+    async def notes(_):
+        return {"7": known.get("note", [])}
+
+    for name in ("queue", "details", "accounts"):
+        monkeypatch.setattr(slurm, name, lambda *_, name=name: told(name))
+    monkeypatch.setattr(slurm, "notes", notes)
+
+    rows, is_sure = await slurm.look({"7": cluster.Followed("/work", "n")})
 
     assert {row.task: row.exit_code for row in rows["7"]} == {"1": 0, "2": 3}
     assert is_sure
     known[source] = []
-    rows, _ = await slurm.look({"7": "/work"})
+    rows, _ = await slurm.look({"7": cluster.Followed("/work", "n")})
     assert jobs.judge(rows["7"]).phase == "Failed"
+
+
+async def test_an_exit_code_that_the_accounts_cut_is_told_by_the_job(monkeypatch):
+    """sacct takes 128 from larger ones, as if there had been a signal."""
+    answers = {
+        "queue": [],
+        "accounts": [Row("7", state="FAILED", exit_code=9), Row("8", state="FAILED", exit_code=9)],
+        "7": [Row("7", state="FAILED", exit_code=137)],
+        "8": [Row("8", state="FAILED", exit_code=9)],
+    }
+
+    async def told(name):
+        return answers[name]
+
+    slurm = cluster.Slurm(None)
+    monkeypatch.setattr(slurm, "queue", lambda: told("queue"))
+    monkeypatch.setattr(slurm, "accounts", lambda _: told("accounts"))
+    asked = []
+
+    async def notes(folders):
+        asked.append(list(folders))
+        return {number: answers[number] for number in folders}
+
+    monkeypatch.setattr(slurm, "notes", notes)
+
+    rows, _ = await slurm.look({n: cluster.Followed("/work", "n") for n in ("7", "8")})
+
+    assert {n: jobs.judge(rows[n]).exit_code for n in rows} == {"7": 137, "8": 9}
+    assert asked == [["7", "8"]]  # all at once
 
 
 def test_tasks_that_have_left_the_queue_are_not_forgotten():
@@ -189,7 +223,7 @@ def test_tasks_that_have_left_the_queue_are_not_forgotten():
 
     assert cluster.together(queue, accounts) == [*queue, accounts[0]]
     assert cluster.together([], accounts) == accounts
-    assert cluster.parse_notes("7", "exit.0 0\nexit.2 5\n") == [
+    assert cluster.parse_notes("hello\njob 7\nexit.0 0\nexit.2 5\njob 8\n")["7"] == [
         Row("7", "0", state="COMPLETED"),
         Row("7", "2", state="FAILED", exit_code=5),
     ]
@@ -271,17 +305,17 @@ def test_what_slurm_prints_is_read():
     machine = cluster.parse_machine(
         "slurm-wlm 22.05.8\ndgx2|n1|0/96/0/96|1400000|gpu:v100:16(S:0-1)|idle\n"
         "dgx2|n2|0/96/0/96|1400000|gpu:16|down*\ncpu|n3|0/40/0/40|190000|(null)|mix\n"
-        "runtime apptainer\n",
+        "runtime apptainer\nmachine aarch64\n",
         "dgx2",
     )
-    assert machine == ("22.05.8", ("dgx2", "cpu"), 96, 1400000, 16, "apptainer")
+    assert machine == ("22.05.8", ("dgx2", "cpu"), 96, 1400000, 16, "apptainer", "arm64")
 
 
 def test_the_scripts_for_the_login_node_are_good_shell():
     for text in (
-        cluster.submission("/w/a b", "n.1", ["--x=1"]),
-        cluster.recovery("/w/a b", "n.1"),
-        cluster.cancellation("/w/a b", "n.1"),
+        submission.submission("/w/a b", "n.1", ["--x=1"]),
+        submission.recovery("/w/a b", "n.1"),
+        submission.cancellation("/w/a b", "n.1", "%F"),
     ):
         assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 

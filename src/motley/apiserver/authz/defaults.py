@@ -235,7 +235,7 @@ _SLURM = rules(
     "create get patch | core | configmaps",
     "get | core | secrets",
     # Clusters that are offered as nodes, and the pods that run there.
-    "create delete get patch | core | nodes",
+    "create delete get list patch | core | nodes",
     "patch | core | nodes/status",
     "READ delete patch | core | pods",
     "patch | core | pods/status",
