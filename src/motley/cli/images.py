@@ -112,7 +112,7 @@ def list_(form: str, config: Path | None) -> None:
 @_kubeconfig
 def show(image: str, form: str, config: Path | None) -> None:
     """Everything that is said of one image, what counts first."""
-    found = sorted(_by_image(_all(config)).get(references.tagged(image), []), key=_rank)
+    found = sorted(_by_image(_all(config)).get(references.canonical(image), []), key=_rank)
     if not found:
         advice = f"Ask its registry: motley images resolve {image}"
         raise printers.fail(f"nothing is known of {image}", advice)
@@ -251,7 +251,7 @@ def _with_client(config: Path | None, work: Callable[[Client], Coroutine[Any, An
 def _by_image(said: list[tuple[str, MappedImage]]) -> dict[str, list[tuple[str, MappedImage]]]:
     found: dict[str, list[tuple[str, MappedImage]]] = {}
     for name, one in said:
-        found.setdefault(references.tagged(one.name), []).append((name, one))
+        found.setdefault(references.canonical(one.name), []).append((name, one))
     return found
 
 

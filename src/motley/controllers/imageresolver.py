@@ -2,9 +2,9 @@
 
 What a registry says becomes an ImageMap object, one per image, so that every scheduler knows it at
 once and after every restart. A registry that fails leaves a guess there, by the image's name or
-linux/amd64, with the reason; it is asked again after a minute and then ever more seldom. What
-is certain is asked again after a day, for tags move. An object whose image no pod has used for a
-day goes.
+linux/amd64, with the reason; it is asked again after a minute and then ever more seldom, but at
+once for a pod with other credentials than those it refused. What is certain is asked again after a
+day, for tags move. An object whose image no pod has used for a day goes.
 
 In a cluster whose nodes are all of one platform there is nothing to find out, and no registry is
 asked anything.
@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from motley.api import status
 from motley.api.views.base import Key
@@ -42,6 +42,8 @@ REFRESH_S = 86400.0
 _UPKEEP_S = 600.0
 _SERVED_S = 60.0
 _EARLY_S = 1.0  # two clocks differ a little
+_SEEN_S = 5.0  # until what was written is read back: nobody is asked twice meanwhile
+_MOST_REFUSED = 16  # credentials; beyond these, others wait like them
 _PENDING = "pending image"
 _ANNOUNCEMENT = ""  # a key that is no image
 
@@ -65,6 +67,7 @@ class ImageResolverController:
         self.queue: WorkQueue[str] = WorkQueue(context.clock)
         self._pauses: dict[str, Backoff] = {}
         self._due: dict[str, float] = {}
+        self._refused: dict[str, set[Credentials]] = {}  # by images that registries do not show
         self._resolver: Resolver | None = None
         self._is_mixed = False
         self._platforms: dict[Key, tuple[str, str]] = {}  # of every node
@@ -81,7 +84,7 @@ class ImageResolverController:
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if self._is_active and change.new is not None:
-            self._consider(pending_images(change.new))
+            self._consider(change.new)
 
     def _node_changed(self, change: Change[Node]) -> None:
         platform = platform_of(change.new) if change.new is not None else None
@@ -102,21 +105,29 @@ class ImageResolverController:
     def _consider_all(self) -> None:
         self.queue.add(_ANNOUNCEMENT)
         for pod in self._pods.items():
-            self._consider(pending_images(pod))
+            self._consider(pod)
 
-    def _consider(self, images: Iterable[str]) -> None:
-        for image in images:
-            if self._wants(image):
+    def _consider(self, pod: Pod) -> None:
+        for image in pending_images(pod):
+            if self._wants(image, pod):
                 self.queue.add(image)
 
-    def _wants(self, image: str) -> bool:
-        if self._due.get(image, 0.0) > self._clock.monotonic():
+    def _wants(self, image: str, pod: Pod) -> bool:
+        is_early = self._due.get(image, 0.0) > self._clock.monotonic()
+        if is_early and not self._may_be_shown(image, pod):
             return False
         now = self._clock.now()
         said = self._said(image)
         if any(one.source in ("", BY_HAND) for one in said):
             return False
         return not any(is_fresh(one, now) for one in said)
+
+    def _may_be_shown(self, image: str, pod: Pod) -> bool:
+        """Was the image refused to others, and to few enough to try once more?"""
+        refused = self._refused.get(image)
+        if refused is None or len(refused) >= _MOST_REFUSED:
+            return False
+        return credentials_of(pod) not in refused
 
     def _said(self, image: str) -> list[MappedImage]:
         return [
@@ -161,17 +172,32 @@ class ImageResolverController:
         if key == _ANNOUNCEMENT:
             await self._announce()
             return None
-        pods = self._pods.by_index(_PENDING, key)
         resolver = self._resolver
-        if not pods or resolver is None or not self._is_mixed or not self._wants(key):
+        if resolver is None or not self._is_mixed:
             return None
-        answer = await resolver.resolve(key, await pullsecrets.of_pod(self._client, pods[0]))
+        pods = {
+            credentials_of(pod): pod
+            for pod in self._pods.by_index(_PENDING, key)
+            if self._wants(key, pod)
+        }
+        if not pods:
+            return None
+        for mine, pod in list(pods.items())[:_MOST_REFUSED]:
+            answer = await resolver.resolve(key, await pullsecrets.of_pod(self._client, pod))
+            if not answer.is_refused:
+                break
+            self._refused.setdefault(key, set()).add(mine)
         await self._write(key, answer)
         if answer.is_certain:
             self._pauses.pop(key, None)
-            self._due.pop(key, None)
+            self._refused.pop(key, None)
+            self._due[key] = self._clock.monotonic() + _SEEN_S
             log.info("image resolved", image=key, platforms=[str(p) for p in answer.platforms])
             return None
+        if not answer.is_refused:
+            self._refused.pop(key, None)
+        elif (early_s := self._due.get(key, 0.0) - self._clock.monotonic()) > 0:
+            return Requeue(early_s + _EARLY_S)  # out of turn: the others' pause stays as it is
         fresh = Backoff(base_s=RETRY_S, cap_s=RETRY_MAX_S, rng=self._rng)
         after_s = self._pauses.setdefault(key, fresh).next()
         self._due[key] = self._clock.monotonic() + after_s - _EARLY_S
@@ -214,10 +240,27 @@ class ImageResolverController:
                     log.info("image map not deleted", name=found.metadata.name, error=error.message)
         for image in [image for image in self._pauses if image not in used]:
             self._pauses.pop(image)
-            self._due.pop(image, None)
+            self._refused.pop(image, None)
+        passed = self._clock.monotonic()
+        self._due = {image: due for image, due in self._due.items() if due > passed}
 
 
 # -- pure -----------------------------------------------------------------------------------
+
+
+class Credentials(NamedTuple):
+    """Where a pod's come from; pods of the same are let in or refused alike."""
+
+    namespace: str
+    account: str
+    secrets: tuple[str, ...]
+
+
+def credentials_of(pod: Pod) -> Credentials:
+    """By which secrets a pod's images are pulled."""
+    spec = pod.spec
+    names = tuple(one.name for one in spec.image_pull_secrets)
+    return Credentials(pod.metadata.namespace, spec.service_account_name, names)
 
 
 def images_of(pod: Pod) -> list[str]:

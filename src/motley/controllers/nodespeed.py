@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motley.api import quantity, status
+from motley.api import quantity, speeds, status
 from motley.api.views.base import Key
 from motley.api.views.core import Node, Service
 from motley.api.views.pod import Pod
@@ -30,16 +30,18 @@ from motley.lib.clock import parse_rfc3339
 
 log = journal.get(__name__)
 
-LABEL = "hice.kj"
-SPEED, INTERVAL = "motley.io/estimated-speed", "motley.io/estimated-speed-interval"
+LABEL = speeds.LABEL
+SPEED, INTERVAL = speeds.ESTIMATED, "motley.io/estimated-speed-interval"
 MEASURED = "motley.io/measured-speed"  # by the node's own agent, when it started
 LABELLED = "motley.io/labelled-speed"  # the value that was set here: another is a person's
 NEVER, UNSET, ALWAYS = "never", "unset", "always"
 EVERY_S = 30.0
 _KEPT = 30  # rounds
 _PATH = "/apis/metrics.k8s.io/v1beta1/pods"
+_MOST_NANO = 10**15  # a million cores: no container uses more
 _IDLE_NANO = 5_000_000  # below 5m nearly all of what a container uses is not for requests
-_FULL = 0.95  # of its limit: a throttled replica uses its limit, whatever the node
+_FULL_PERCENT = 95  # of its limit: a throttled replica uses its limit, whatever the node
+_REST = 9.0  # times as long as reckoning took: a tenth of a core at most
 _SETTLED = 2  # rounds; a starting process does other things than serve
 _SURE = 0.10  # half of the interval, as a share: no label before
 _MATTERS = 0.05
@@ -97,6 +99,7 @@ class NodeSpeedController:
         self._estimates: dict[str, Estimate] = {}
         self._rounds: deque[list[Sample]] = deque(maxlen=_KEPT)
         self._round = 0
+        self._rests_until = 0.0
         self._last: dict[Key, str] = {}  # when each pod was measured, last round
         self._pods = context.informers.of(Pod)
         self._nodes = context.informers.of(Node)
@@ -141,9 +144,14 @@ class NodeSpeedController:
         if not taken:
             return
         known = scale(self._nodes.items())
+        begun = self._clock.monotonic()
+        if begun < self._rests_until:
+            return
         listed = [sample for one in self._rounds for sample in one]
-        # Matrices of thousands of nodes take their time: not on the loop.
+        # Matrices of thousands of nodes take their time: not on the loop, and not all the time.
         found = await asyncio.to_thread(estimator, listed, known)
+        now = self._clock.monotonic()
+        self._rests_until = now + _REST * (now - begun)
         self._estimates = {name: Estimate(*estimate) for name, estimate in found.items()}
         for name in self._estimates:
             self.queue.add(name)
@@ -172,11 +180,13 @@ class NodeSpeedController:
 def usage(answer: Any) -> dict[Key, Use]:
     """By pod, from a PodMetricsList; what cannot be read is left out."""
     found: dict[Key, Use] = {}
-    for item in answer.get("items") or () if isinstance(answer, dict) else ():
+    items = answer.get("items") if isinstance(answer, dict) else None
+    for item in items if isinstance(items, list) else ():
         try:
             key = Key(item["metadata"]["namespace"], item["metadata"]["name"])
             nano = sum(quantity.quantity(c["usage"]["cpu"]).nano for c in item["containers"])
-            found[key] = Use(nano, str(item.get("timestamp", "")))
+            if nano <= _MOST_NANO:
+                found[key] = Use(nano, str(item.get("timestamp", "")))
         except (LookupError, TypeError, ValueError):
             continue
     return found
@@ -196,7 +206,7 @@ def counts(pod: Pod, use: Use, settled: float) -> bool:
     if any(limit is None for limit in limits):
         return True
     total = sum(quantity.quantity(limit).nano for limit in limits if limit is not None)
-    return use.cpu_nano < _FULL * total
+    return 100 * use.cpu_nano < _FULL_PERCENT * total  # exact, however large a limit is written
 
 
 class Even:
@@ -251,11 +261,8 @@ def samples(pods: Iterable[Pod], uses: Mapping[Key, Use], number: int) -> list[S
 
 def speed(text: str | None) -> float | None:
     """A label's speed; None where it is none."""
-    try:
-        value = float(text) if text else 0.0
-    except ValueError:
-        return None
-    return value if 0 < value < math.inf else None
+    found = speeds.parse(text or "")
+    return float(found) if found is not None else None
 
 
 def known(node: Node) -> float:

@@ -7,10 +7,11 @@ there is one (ReplicaSet → Deployment, Job → CronJob). A pod that nobody con
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from motley.api import speeds as nodespeeds
 from motley.metrics.history import NODE, POD, WORKLOAD, Sample, Series
 from motley.metrics.usage import PodUse, Use
 
-LABEL, ESTIMATED = "hice.kj", "motley.io/estimated-speed"
+speed = nodespeeds.of_node
 
 
 class Owner(NamedTuple):
@@ -29,18 +30,6 @@ class Fact(NamedTuple):
 
 Pods = Mapping[tuple[str, str], PodUse]
 Facts = Mapping[tuple[str, str], Fact]
-
-
-def speed(labels: Mapping[str, str], annotations: Mapping[str, str]) -> float:
-    """How much a core of a node does: what a person says, else what was estimated, else 1."""
-    for text in (labels.get(LABEL), annotations.get(ESTIMATED)):
-        try:
-            value = float(text) if text else 0.0
-        except ValueError:
-            continue
-        if 0 < value < float("inf"):
-            return value
-    return 1.0
 
 
 def samples(

@@ -27,6 +27,7 @@ _MAD = 0.6745  # the median distance from the mean, of a normal distribution of 
 _ROUNDS = 50
 _STILL = 1e-7
 _LEAST_SCALE = 1e-6
+_NARROW = 16  # samples in a group, up to which its pairs are taken one by one
 _LARGEST = 700.0  # of what can be exponentiated
 
 Floats = npt.NDArray[np.float64]
@@ -107,6 +108,20 @@ class _Component:
         # The mean of several replicas is that much less noisy.
         self._weight: Floats = np.array([s.replicas for s in samples], np.float64)
         self._groups = len(groups)
+        self._pairs, self._wide = self._neighbours()
+
+    def _neighbours(self) -> tuple[tuple[Numbers, Numbers], Numbers]:
+        """Which samples meet in a group: as pairs where groups are narrow, which nearly all are;
+        and the samples of wide groups, whose pairs would be too many."""
+        sizes = np.bincount(self._group, minlength=self._groups)
+        is_wide = sizes[self._group] > _NARROW
+        narrow = np.flatnonzero(~is_wide)
+        narrow = narrow[np.argsort(self._group[narrow], kind="stable")]
+        size = sizes[self._group[narrow]]
+        begins = np.searchsorted(self._group[narrow], self._group[narrow])
+        offsets = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+        pairs = np.repeat(narrow, size), narrow[np.repeat(begins, size) + offsets]
+        return pairs, np.flatnonzero(is_wide)
 
     def estimates(self, known: Mapping[str, float]) -> dict[str, Estimate]:
         """Solve, set the scale, say how sure."""
@@ -138,7 +153,8 @@ class _Component:
         for _ in range(_ROUNDS):
             weight = self._weight * robust
             laplacian, right = self._normal(weight)
-            before, speeds = speeds, _pseudo_inverse(laplacian) @ right
+            shifted = laplacian + _level(len(laplacian))
+            before, speeds = speeds, np.asarray(np.linalg.solve(shifted, right), np.float64)
             residuals = (self._y - speeds[self._node] - self._efforts(weight, speeds)) * root
             scale = max(float(np.median(np.abs(residuals))) / _MAD, _LEAST_SCALE)
             far = np.abs(residuals) / (_HUBER * scale)
@@ -156,13 +172,19 @@ class _Component:
 
     def _normal(self, weight: Floats) -> tuple[Floats, Floats]:
         """The normal equations of the nodes, the groups having been eliminated."""
-        nodes = len(self.names)
-        shared = np.zeros((nodes, self._groups))
-        np.add.at(shared, (self._node, self._group), weight)
-        total = shared.sum(axis=0)
-        laplacian = np.diag(shared.sum(axis=1)) - (shared / total) @ shared.T
-        sums = np.bincount(self._group, weight * self._y, self._groups)
-        right = np.bincount(self._node, weight * self._y, nodes) - shared @ (sums / total)
+        nodes, node, group = len(self.names), self._node, self._group
+        total = np.bincount(group, weight, self._groups)
+        laplacian: Floats = np.diag(np.bincount(node, weight, nodes)).astype(np.float64)
+        one, other = self._pairs
+        met = weight[one] * weight[other] / total[group[one]]
+        laplacian -= np.bincount(node[one] * nodes + node[other], met, nodes**2).reshape(nodes, -1)
+        if len(wide := self._wide):
+            numbers, column = np.unique(group[wide], return_inverse=True)
+            shared = np.zeros((nodes, len(numbers)))
+            np.add.at(shared, (node[wide], column), weight[wide])
+            laplacian -= (shared / total[numbers]) @ shared.T
+        effort = np.bincount(group, weight * self._y, self._groups) / total
+        right: Floats = np.bincount(node, weight * (self._y - effort[group]), nodes).astype(float)
         return laplacian, right
 
     def _width(self, residuals: Floats, scale: float) -> float:
@@ -184,10 +206,14 @@ class _Component:
 
 def _pseudo_inverse(laplacian: Floats) -> Floats:
     """Of the Laplacian of a connected graph: only the constant vector is lost."""
-    size = len(laplacian)
-    ones = np.full((size, size), 1.0 / size)
+    ones = _level(len(laplacian))
     inverse: Floats = np.linalg.inv(laplacian + ones) - ones
     return inverse
+
+
+def _level(size: int) -> Floats:
+    """Added to such a Laplacian it can be inverted, and the mean of a solution is 0."""
+    return np.full((size, size), 1.0 / size)
 
 
 def _exp(level: float) -> float:

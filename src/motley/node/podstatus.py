@@ -58,6 +58,9 @@ def compute(view: View) -> dict[str, Any]:
         "conditions": [*_conditions(view, phase, init, main), *_disruption(view), *_resize(view)],
         "containerStatuses": main,
     }
+    if failed and not _has_begun(view):
+        # Nothing waits to be created here: STATUS is to be the reason, as with a kubelet.
+        status["containerStatuses"] = init = []
     if init:
         status["initContainerStatuses"] = init
     if pod.spec.ephemeral_containers:
@@ -68,6 +71,10 @@ def compute(view: View) -> dict[str, Any]:
     if pod.metadata.generation:
         status["observedGeneration"] = pod.metadata.generation
     return status
+
+
+def _has_begun(view: View) -> bool:
+    return not view.observed.is_empty or bool(view.pod.status.container_statuses)
 
 
 def _ips(view: View, phase: str) -> list[str]:

@@ -78,8 +78,9 @@ def _match(server: str, image: Reference) -> int | None:
         path = "" if path in ("v1", "v2") else path
     else:
         parts, wanted = host.split("."), image.host.split(".")
-        is_host = len(parts) == len(wanted) and all(
-            fnmatch.fnmatchcase(have, pattern) for have, pattern in zip(wanted, parts, strict=True)
+        # An address in brackets is no pattern, though it looks like one.
+        is_host = host == image.host or (
+            len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, wanted, parts))
         )
     is_path = not path or f"{image.repository}/".startswith(f"{path}/")
     return len(path) + (0 if "*" in host else 1) if is_host and is_path else None

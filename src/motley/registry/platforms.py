@@ -73,9 +73,12 @@ def keyword(image: str) -> str | None:
     """The architecture an image's name gives away, as in `nginx:1.27-arm64` or `arm64v8/nginx`.
 
     `arm` and `386` count only as words of their own: `alarm` names no architecture, and a
-    digest is no name.
+    digest is no name. Nor is a registry's: `registry.arm.example/web` says nothing of web.
     """
     name = image.lower().partition("@")[0]
+    first, slash, rest = name.partition("/")
+    if slash and ("." in first or ":" in first):
+        name = rest
     found = next((arch for arch in _DISTINCT if arch in name), None)
     if found is None:
         word = _WORD.search(name)

@@ -3,8 +3,9 @@
 The distribution protocol as container runtimes speak it: ask, be told where tokens are to be had
 (`WWW-Authenticate: Bearer`) or that a password is wanted (`Basic`), ask again.
 Invariant: every answer is bounded in size and time and every chain of redirects in length;
-credentials go to the registry and to the token server it names, never along a redirect to
-another host, and never over plain HTTP unless the operator listed the registry so.
+credentials go to the registry and to the token server it names itself, never along a redirect to
+another host or where that one wants them, and never over plain HTTP unless the operator listed the
+registry so. What was asked for by digest is what is returned.
 """
 
 import hashlib
@@ -26,6 +27,8 @@ from motley.registry.settings import Registry
 
 _MOST_BYTES = 4 << 20  # registries refuse larger manifests; configurations are smaller
 _MOST_REDIRECTS = 5
+_PORTS = {"http": 80, "https": 443}
+_DIGESTS = ("sha256", "sha384", "sha512")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TIMEOUT = aiohttp.ClientTimeout(total=15.0, sock_connect=5.0)
 _CHALLENGE = re.compile(r"\s*(?P<scheme>[A-Za-z]+)\s*(?P<rest>.*)", re.DOTALL)
@@ -75,16 +78,20 @@ class Puller:
         return await self._document(f"blobs/{digest}", digest, {})
 
     async def _document(self, path: str, version: str, headers: Mapping[str, str]) -> Document:
+        kind, colon, _ = version.partition(":")
+        if colon and kind not in _DIGESTS:
+            raise Unreadable(f"{version[:40]} is a digest of no known kind")
         body = await self._get(f"/v2/{self._image.repository}/{path}", headers)
-        digest = "sha256:" + hashlib.sha256(body).hexdigest()
-        if version.startswith("sha256:") and version != digest:
+        if colon and version != f"{kind}:{hashlib.new(kind, body).hexdigest()}":
             raise Unreadable(f"what the registry sent is not {version}")
-        return Document(body, digest)
+        return Document(body, "sha256:" + hashlib.sha256(body).hexdigest())
 
     async def _get(self, path: str, headers: Mapping[str, str]) -> bytes:
         addresses = [self._base] if self._base else self._registry.addresses()
         failure = Unreached("no address")
         for address in addresses:
+            if not self._base:
+                self._authorization = ""  # it was for the address before
             try:
                 body = await self._with_authorization(address + path, headers)
             except _NoConnection as error:
@@ -117,12 +124,10 @@ class Puller:
             status, body, answered = await self._once("GET", url, sent)
             location = answered.get("Location")
             if status not in _REDIRECTS or not location:
-                return status, body, answered.getall("WWW-Authenticate", [])
-            target = urljoin(url, location)
-            is_downgrade = url.startswith("https://") and not target.startswith("https://")
-            if is_downgrade or urlsplit(target).scheme not in ("http", "https"):
-                raise Unreached(f"{urlsplit(url).netloc} leads away from TLS")
-            url = target
+                # What somebody else wants is none of the registry's business.
+                is_own = _origin(url) == origin
+                return status, body, answered.getall("WWW-Authenticate", []) if is_own else []
+            url = _target(url, location)
         raise Unreached(f"{urlsplit(url).netloc} redirects more than {_MOST_REDIRECTS} times")
 
     async def _once(
@@ -164,11 +169,16 @@ class Puller:
 
     async def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
         realm = parameters["realm"]
-        if urlsplit(realm).scheme not in ("http", "https"):
-            raise Unreached("the registry names no token server")
         wanted = {"scope": f"repository:{self._image.repository}:pull"}
         if parameters.get("service"):
             wanted["service"] = parameters["service"]
+        try:
+            is_server = _origin(realm)[0] in ("http", "https")
+            query = str(URL(realm).update_query(wanted))
+        except ValueError:
+            is_server = False
+        if not is_server:
+            raise Unreached("the registry names no token server")
         headers: dict[str, str] = {}
         if login is not None and not self._registry.trusts(realm):
             login = None
@@ -179,7 +189,6 @@ class Puller:
         else:
             if login is not None:
                 headers["Authorization"] = login.basic()
-            query = str(URL(realm).update_query(wanted))
             status, body, _ = await self._once("GET", query, headers)
         if status != 200:
             refusal = Missing if status in (401, 403) else Unreached
@@ -207,10 +216,10 @@ def _challenge(header: str) -> tuple[str, dict[str, str]]:
     found = _CHALLENGE.match(header)
     if found is None:
         return "", {}
-    parameters = {
-        name.lower(): re.sub(r"\\(.)", r"\1", quoted) or plain
-        for name, quoted, plain in _PARAMETER.findall(found["rest"])
-    }
+    parameters: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(found["rest"]):
+        # The first of a name counts: later ones may be another challenge's, behind a comma.
+        parameters.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) or plain)
     return found["scheme"].lower(), parameters
 
 
@@ -230,9 +239,23 @@ def _token_of(body: bytes) -> str:
     return token
 
 
-def _origin(url: str) -> tuple[str, str]:
+def _target(url: str, location: str) -> str:
+    """Where a redirect leads. Raises Unreached."""
+    try:
+        target = urljoin(url, location)
+        scheme, _, _ = _origin(target)
+    except ValueError:
+        raise Unreached(f"{urlsplit(url).netloc} leads nowhere") from None
+    is_downgrade = url.startswith("https://") and scheme != "https"
+    if is_downgrade or scheme not in ("http", "https"):
+        raise Unreached(f"{urlsplit(url).netloc} leads away from TLS")
+    return target
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Raises ValueError for what is no URL."""
     parts = urlsplit(url)
-    return parts.scheme, parts.netloc
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
 
 
 def _why(error: BaseException) -> str:

@@ -4,7 +4,9 @@
 or a port, or is `localhost`. A port is no tag: `local-registry:5000/web` has none.
 """
 
+import ipaddress
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 DOCKER_HUB = "docker.io"
@@ -48,7 +50,7 @@ def parse(text: str) -> Reference:
     is_host = slash and ("." in first or ":" in first or first == "localhost")
     host, path = (first, others) if is_host else (DOCKER_HUB, rest)
     path, colon, tag = path.partition(":")
-    if not _HOST.fullmatch(host):
+    if not _HOST.fullmatch(host) or not _is_address(host) or not _has_port(host):
         raise ValueError(f"{text!r}: {host!r} is no registry")
     if len(path) > _LONGEST or not all(_PART.fullmatch(part) for part in path.split("/")):
         raise ValueError(f"{text!r}: {path!r} is no repository")
@@ -61,6 +63,31 @@ def parse(text: str) -> Reference:
     return Reference(host, path, tag if tag or digest else "latest", digest)
 
 
+def _is_address(host: str) -> bool:
+    """Is what stands in brackets an address of IPv6?"""
+    if not host.startswith("["):
+        return True
+    try:
+        return bool(ipaddress.IPv6Address(host[1:].partition("]")[0]))
+    except ValueError:
+        return False
+
+
+def _has_port(host: str) -> bool:
+    """Is what stands behind the colon, if anything does, the number of a port?"""
+    _, colon, port = host.rpartition(":")
+    return not colon or not port.isdecimal() or int(port) < 1 << 16
+
+
 def tagged(image: str) -> str:
     """An image name with its tag, as nodes report it."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+@lru_cache(maxsize=4096)
+def canonical(image: str) -> str:
+    """One name for all that mean the same image; of what is no image name, itself."""
+    try:
+        return str(parse(image))
+    except ValueError:
+        return tagged(image)

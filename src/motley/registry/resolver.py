@@ -38,6 +38,7 @@ class Resolution(NamedTuple):
     source: str
     digest: str = ""
     problem: str = ""  # why the registry did not say
+    is_refused: bool = False  # it answered, and showed no such image to who asked
 
     @property
     def is_certain(self) -> bool:
@@ -45,12 +46,12 @@ class Resolution(NamedTuple):
         return self.source == REGISTRY
 
 
-def guess(image: str, problem: str = "") -> Resolution:
+def guess(image: str, problem: str = "", *, is_refused: bool = False) -> Resolution:
     """What an image's name gives away; else linux/amd64."""
     arch = platforms.keyword(image)
-    if arch is not None:
-        return Resolution((Platform("linux", arch),), KEYWORD, problem=problem)
-    return Resolution((ASSUMED,), ASSUMPTION, problem=problem)
+    source = KEYWORD if arch is not None else ASSUMPTION
+    platform = Platform("linux", arch) if arch is not None else ASSUMED
+    return Resolution((platform,), source, problem=problem, is_refused=is_refused)
 
 
 class Resolver:
@@ -64,9 +65,10 @@ class Resolver:
     async def __aenter__(self) -> Self:
         session = aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": "motley"},
+            # Unpacked here, an answer could be of any size: so it must not come packed.
+            headers={"User-Agent": "motley", "Accept-Encoding": "identity"},
             connector=aiohttp.TCPConnector(limit=16, limit_per_host=4),
-            auto_decompress=False,  # a compressed answer could be any size
+            auto_decompress=False,
             trust_env=True,  # a site's proxy
         )
         self._session = await self._stack.enter_async_context(session)
@@ -92,7 +94,7 @@ class Resolver:
             async with asyncio.timeout(_IN_ALL_S):
                 return await self._ask(reference, list(secrets))
         except (Unreached, Unreadable) as error:
-            return guess(image, str(error))
+            return guess(image, str(error), is_refused=isinstance(error, Missing))
         except TimeoutError:
             return guess(image, f"{reference.host}: no answer within {_IN_ALL_S:.0f} s")
         except OSError as error:  # a certificate file that has gone

@@ -81,6 +81,7 @@ class Columns:
     os: npt.NDArray[np.int32]
     taints: npt.NDArray[np.uint64]  # [word, row], one bit per distinct taint
     allocatable: Scores  # [resource, row]
+    reported: Scores  # [cpu or memory, row]: allocatable before over-commitment raised it
     requested: Scores  # [resource, row]
     nonzero: Scores  # [cpu or memory, row]: requested, with defaults for the unstated
     touched: npt.NDArray[np.int64]  # `pods_version` when a pod last came to the row or left it
@@ -99,6 +100,8 @@ class Columns:
         # Counts changes of anything but the pods on the nodes: what was computed from labels,
         # taints and the like stays true until this moves.
         self.generation = 0
+        # Counts nodes that come and go: which node a row belongs to stays true until this moves.
+        self.seating = 0
         # Counts pods that come and go: what was computed of a row's own pods stays true until
         # `touched` of that row is above the version it was computed at.
         self.pods_version = 0
@@ -123,6 +126,7 @@ class Columns:
             "os": np.zeros(0, np.int32),
             "taints": np.zeros((1, 0), np.uint64),
             "allocatable": np.zeros((4, 0)),
+            "reported": np.zeros((2, 0)),
             "requested": np.zeros((4, 0)),
             "nonzero": np.zeros((2, 0)),
             "touched": np.zeros(0, np.int64),
@@ -235,12 +239,13 @@ class Columns:
             follower.vacated(name, row)
         before = self.facts.pop(name)
         self._write(row, facts.NOTHING, before)
-        for column in ("allocatable", "requested", "nonzero"):
+        for column in ("allocatable", "reported", "requested", "nonzero"):
             self._raw[column][:, row] = 0
         self._raw["live"][row] = False
         self.names[row] = ""
         self._free.append(row)
         self.generation += 1
+        self.seating += 1
         return True
 
     def _take_row(self, name: str) -> int:
@@ -255,6 +260,7 @@ class Columns:
                 self._grow(max(_FIRST_CAPACITY, self._capacity * 2))
             self._expose()
         self.rows[name] = row
+        self.seating += 1
         self._raw["live"][row] = True
         return row
 
@@ -286,6 +292,7 @@ class Columns:
         for name in {**(before.allocatable if before else {}), **new.allocatable}:
             resource = self._resource_row(name)
             self._raw["allocatable"][resource, row] = new.allocatable.get(name, 0)
+        raw["reported"][:, row] = [new.reported.get(name, 0) for name in (CPU, MEMORY)]
         self._write_taints(row, new.taints)
         for key in {**(before.labels if before else {}), **new.labels}:
             value = new.labels.get(key)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from motley.api import overcommit
 from motley.api.views.core import Node
 from motley.scheduler.podinfo import amount, normalized_image
 
@@ -27,6 +28,7 @@ class NodeFacts:
     """What a node was when its row was last written, to see what an update changed."""
 
     allocatable: dict[str, int]
+    reported: dict[str, int]  # the same before over-commitment raised it
     labels: dict[str, str]
     taints: tuple[TaintKey, ...]
     images: dict[str, int]
@@ -58,8 +60,10 @@ def _first(labels: Mapping[str, str], keys: tuple[str, ...], otherwise: str) -> 
 def of(node: Node) -> NodeFacts:
     """The facts of a node as the API has it."""
     labels, status = node.metadata.labels, node.status
+    allocatable = {name: amount(name, q) for name, q in status.allocatable.items()}
     return NodeFacts(
-        allocatable={name: amount(name, q) for name, q in status.allocatable.items()},
+        allocatable=allocatable,
+        reported=_reported(node) or allocatable,
         labels=labels,
         taints=tuple(TaintKey(t.key, t.value, t.effect) for t in node.spec.taints),
         images={
@@ -74,13 +78,20 @@ def of(node: Node) -> NodeFacts:
     )
 
 
-NOTHING = NodeFacts({}, {}, (), {}, unschedulable=False, ready=False, arch="", os="")
+def _reported(node: Node) -> dict[str, int] | None:
+    """What the node's agent said is allocatable; None: what everybody sees."""
+    if overcommit.RAISED not in node.metadata.annotations:
+        return None
+    return {name: amount(name, q) for name, q in overcommit.reported_by(node).items()}
+
+
+NOTHING = NodeFacts({}, {}, {}, (), {}, unschedulable=False, ready=False, arch="", os="")
 
 
 def difference(before: NodeFacts, after: NodeFacts) -> NodeChange:
     """What is other than before."""
     return NodeChange(
-        allocatable=before.allocatable != after.allocatable,
+        allocatable=(before.allocatable, before.reported) != (after.allocatable, after.reported),
         labels=before.labels != after.labels or (before.arch, before.os) != (after.arch, after.os),
         taints=before.taints != after.taints or before.unschedulable != after.unschedulable,
         images=before.images != after.images,

@@ -18,7 +18,7 @@ from motley.lib import journal
 from motley.lib.backoff import Backoff
 from motley.lib.clock import SYSTEM, Clock
 from motley.registry import pullsecrets
-from motley.registry.resolver import Resolution, Resolver
+from motley.registry.resolver import Resolution, Resolver, guess
 from motley.registry.settings import Registries
 
 log = journal.get(__name__)
@@ -73,6 +73,8 @@ class ImageLookup:
     async def run(self, client: Client, changed: Callable[[], None]) -> None:
         """Look up what is wanted until cancelled; `changed` is called after each answer."""
         slots = asyncio.Semaphore(_AT_ONCE)
+        for wanted in self._wanted.values():
+            wanted.running = False  # whatever ran before runs no more
         async with Resolver(self._registries) as resolver, asyncio.TaskGroup() as group:
             group.create_task(self._tick())  # a new image is looked up at once, others in time
             while True:
@@ -105,8 +107,12 @@ class ImageLookup:
         changed: Callable[[], None],
     ) -> None:
         async with slots:
-            secrets = await pullsecrets.of_pod(client, wanted.pod)
-            answer = await resolver.resolve(image, secrets)
+            try:
+                secrets = await pullsecrets.of_pod(client, wanted.pod)
+                answer = await resolver.resolve(image, secrets)
+            except Exception as error:  # one image must not end the look-up of all others
+                log.error("look-up failed", exc_info=error, image=image)
+                answer = guess(image, repr(error))
         now = self._clock.monotonic()
         wanted.running = False
         if answer.is_certain:

@@ -10,12 +10,11 @@ from typing import NamedTuple
 from motley.api.views.motley import BY_HAND, RESOLVER_LABEL, ImageMap, MappedImage
 from motley.client.informer import Change
 from motley.lib import journal
-from motley.registry import platforms
+from motley.registry import platforms, references
 from motley.registry.resolver import REGISTRY
 from motley.scheduler import events
 from motley.scheduler.feed import Feed
 from motley.scheduler.images import Variants, alone
-from motley.scheduler.podinfo import normalized_image
 
 log = journal.get(__name__)
 
@@ -56,7 +55,7 @@ class ImageMaps:
 
     def known(self, image: str) -> Known | None:
         """The best word about an image."""
-        said = self._said.get(normalized_image(image))
+        said = self._said.get(references.canonical(image))
         return min(said.values()) if said else None
 
     def variants(self, image: str) -> Variants | None:
@@ -76,13 +75,15 @@ class ImageMaps:
             return
         if RESOLVER_LABEL in change.new.metadata.labels:
             self._resolvers.add(name)
-        # Where an object names an image twice (its keys differ only by `:latest`), the last counts.
+        # Where an object names an image twice (its keys differ in spelling), the last counts.
         said: dict[str, Known] = {}
         for one in change.new.spec.images:
+            if not one.architectures:
+                continue  # that is no word about it
             word = Known(_rank(one.source), name, _variants(one))
             for image, variants in alone(one.name, word.variants).items():
                 said.setdefault(image, word._replace(variants=variants))
-            said[normalized_image(one.name)] = word
+            said[references.canonical(one.name)] = word
         for image, word in said.items():
             self._said.setdefault(image, {})[name] = word
         self._of_object[name] = tuple(said)

@@ -19,9 +19,8 @@ from typing import Protocol
 import msgspec
 import yaml
 
-from motley.registry import platforms
+from motley.registry import platforms, references
 from motley.registry.platforms import Platform, keyword
-from motley.scheduler.podinfo import normalized_image
 
 __all__ = [
     "ImageArchitectures",
@@ -50,20 +49,22 @@ class ImageTable:
     def __init__(self, images: Mapping[str, Variants] | None = None) -> None:
         self._images: dict[str, Variants] = {}
         self._alone: dict[str, Variants] = {}
+        self._written: dict[str, str] = {}  # the name each image was given here
         for name, variants in (images or {}).items():
             self.put(name, variants)
 
     def __iter__(self) -> Iterator[tuple[str, Variants]]:
-        return iter(self._images.items())
+        return ((self._written[name], variants) for name, variants in self._images.items())
 
     def variants(self, image: str) -> Variants | None:
         """The variants of a logical image; of a variant itself, the platform it is for."""
-        name = normalized_image(image)
+        name = references.canonical(image)
         return self._images.get(name) or self._alone.get(name)
 
     def put(self, image: str, variants: Variants) -> None:
         """Make an image known."""
-        self._images[normalized_image(image)] = dict(variants)
+        name = references.canonical(image)
+        self._images[name], self._written[name] = dict(variants), references.tagged(image)
         self._alone |= alone(image, variants)
 
 
@@ -72,7 +73,7 @@ def alone(image: str, variants: Variants) -> dict[str, Variants]:
     found: dict[str, dict[Platform, str]] = {}
     for platform, name in variants.items():
         if name != image:
-            found.setdefault(normalized_image(name), {})[platform] = name
+            found.setdefault(references.canonical(name), {})[platform] = name
     return dict(found)
 
 

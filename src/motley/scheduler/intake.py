@@ -9,7 +9,7 @@ from typing import Protocol
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.client.informer import Change
-from motley.scheduler import events
+from motley.scheduler import events, resized
 from motley.scheduler.columns import Columns
 from motley.scheduler.podinfo import PodInfos, identity
 from motley.scheduler.preempting import Preempting
@@ -96,6 +96,8 @@ class Intake:
             and old.metadata.labels == new.metadata.labels
             and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
             and uid in self._nodes.placed
+            and resized.as_counted(old) is old
+            and resized.as_counted(new) is new
         ):
             self._nodes.placed[uid].info.pod = new
             return

@@ -16,11 +16,12 @@ class Notices:
     """Takes warnings and passes them to whoever listens; never waits, never fails."""
 
     def __init__(self) -> None:
-        self.listener: Callable[[Object, str, str], None] | None = None
+        self.listener: Callable[[Object | None, str, str], None] | None = None
 
-    def warn(self, about: Object, reason: str, message: str) -> None:
-        """Say that something about an object is wrong."""
+    def warn(self, about: Object | None, reason: str, message: str) -> None:
+        """Say that something about an object is wrong; None: about the scheduler itself."""
         if self.listener is not None:
             self.listener(about, reason, message)
         else:
-            log.warning("plugin warns", about=about.metadata.name, reason=reason, text=message)
+            name = about.metadata.name if about is not None else ""
+            log.warning("plugin warns", about=name, reason=reason, text=message)

@@ -20,6 +20,7 @@ from motley.api.views.base import Key
 from motley.api.views.pod import Container, Pod, ResourceList, Toleration
 from motley.api.views.volume import Volume
 from motley.lib import clock
+from motley.scheduler import resized
 from motley.scheduler.podsets import PodGroup, PodTerms
 
 CPU, MEMORY, EPHEMERAL, PODS = "cpu", "memory", "ephemeral-storage", "pods"
@@ -35,6 +36,7 @@ CPU_AS_WRITTEN = "motley.io/cpu-as-written"
 # The images a pod was written with, kept from before Hicev1 made them a platform's.
 IMAGES_AS_WRITTEN = "motley.io/images-as-written"
 ANY_ADDRESS = "0.0.0.0"
+_MOST = 2**52  # 4 Pi: whole numbers up to twice this are exact in floating point
 
 Requests = Mapping[str, int]  # cpu in thousandths, everything else in whole units
 
@@ -78,8 +80,13 @@ class PodInfo:
 
 
 def amount(resource: str, q: str | int | float) -> int:
-    """A quantity in the unit the scheduler counts the resource in."""
-    return quantity.cpu_milli(q) if resource == CPU else quantity.to_int(q)
+    """A quantity in the unit the scheduler counts the resource in.
+
+    At most what columns count exactly: 1e30 bytes on a node would swallow what others have there,
+    and not give it back.
+    """
+    exact = quantity.cpu_milli(q) if resource == CPU else quantity.to_int(q)
+    return max(-_MOST, min(exact, _MOST))
 
 
 def identity(pod: Pod) -> str:
@@ -228,11 +235,12 @@ class PodInfos:
 
     def of(self, pod: Pod) -> PodInfo:
         """The info of a pod."""
-        signature = self._signature(pod)
+        counted = resized.as_counted(pod)
+        signature = self._signature(counted)
         shared = self._templates.get(signature)
         if shared is None:
             self._last += 1
-            shared = self._templates[signature] = _compute(pod, self._last)
+            shared = self._templates[signature] = _compute(counted, self._last)
             if len(self._templates) > self._capacity:
                 self._templates.popitem(last=False)
         else:
@@ -276,5 +284,6 @@ class PodInfos:
                 spec.scheduling_gates,
                 spec.host_network,
                 spec.preemption_policy,
+                spec.os,
             )
         )

@@ -334,7 +334,11 @@ class Scheduler:
         if isinstance(error, status.NotFound):
             self.queue.remove(pod.uid)
             return
-        self._preempting.failed(pod, self._pods.get(pod.key))
+        current = self._pods.get(pod.key)
+        if current is not None and identity(current) == pod.uid and is_pending(current):
+            # Changes were not looked at while the pod was assumed; some are the attempt's own.
+            self.queue.add(self._infos.of(current))
+        self._preempting.failed(pod, current)
         if isinstance(error, PermitRefused):
             self._fail(queued, "Unschedulable", str(error))
         else:
@@ -364,7 +368,9 @@ class Scheduler:
         recorder.event(pod, "Warning", "FailedScheduling", message)
         self._conditions.unschedulable(pod, reason, message, nominated)
 
-    def _warn(self, about: Object, reason: str, message: str) -> None:
+    def _warn(self, about: Object | None, reason: str, message: str) -> None:
+        if about is None:
+            return self.announce("Warning", reason, message)
         name = about.spec.scheduler_name if isinstance(about, Pod) else next(iter(self._recorders))
         self._recorders[name].event(about, "Warning", reason, message)
 

@@ -1,6 +1,7 @@
 """Which pods tell something about their node, and what becomes of it."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from motley.api.views.pod import Pod
 from motley.controllers import nodespeed
 from motley.controllers.nodespeed import ALWAYS, NEVER, UNSET, Estimate, Use
 from motley.lib.clock import parse_rfc3339
+from motley.scheduler.plugins import speed as scheduled
 
 STARTED = "2026-01-01T00:00:00Z"
 LATER = parse_rfc3339(STARTED) + 60
@@ -98,7 +100,7 @@ def test_samples_are_means_per_controller_and_node_of_what_is_on_several_nodes()
 
 
 @pytest.mark.parametrize(
-    "answer", [None, [], "text", {"items": [{}, {"metadata": {"name": 1}}, None]}]
+    "answer", [None, [], "text", {"items": 5}, {"items": [{}, {"metadata": {"name": 1}}, None]}]
 )
 def test_answers_that_are_no_measurements_are_none(answer):
     assert nodespeed.usage(answer) == {}
@@ -197,3 +199,56 @@ def test_before_there_is_a_load_a_node_is_as_fast_as_it_measured():
 )
 def test_what_a_node_measured_is_not_its_label_where(node, others, auto_label):
     assert nodespeed.first_label(node, [node, *others], auto_label) == {}
+
+
+async def test_reckoning_that_takes_long_is_done_seldom(monkeypatch):
+    """A tenth of a core at most, however many nodes there are."""
+    moment, begun = [100.0], []
+
+    def estimator(samples, known):
+        begun.append(moment[0])
+        moment[0] += 10.0
+        return {}
+
+    async def raw(method, path):
+        return {"items": []}
+
+    informer = SimpleNamespace(add_handler=lambda _: None, items=list)
+    context = SimpleNamespace(
+        client=SimpleNamespace(raw=raw),
+        clock=SimpleNamespace(monotonic=lambda: moment[0], now=lambda: moment[0]),
+        informers=SimpleNamespace(of=lambda _: informer),
+    )
+    monkeypatch.setattr(nodespeed, "samples", lambda *_: [nodespeed.Sample("g", "n", 1.0, 1)])
+    controller = nodespeed.NodeSpeedController(context, estimator)
+    for after in (100.0, 140.0, 190.0, 200.0, 230.0):
+        moment[0] = max(moment[0], after)
+        await controller._measure(estimator)
+    assert begun == [100.0, 200.0]
+
+
+@pytest.mark.parametrize("text", ["5e-1", "1_0", "nan", "inf", "-1", "0", "0.", ".", " 0.8 ", ""])
+def test_what_the_scheduler_takes_for_no_speed_sets_no_scale(text):
+    assert scheduled.speed(text) is None
+    assert nodespeed.speed(text) is None
+    node = Node.of({"metadata": {"name": "n", "labels": {nodespeed.LABEL: text}}})
+    assert nodespeed.scale([node]) == {}
+    assert nodespeed.known(node) == 1.0
+
+
+@pytest.mark.parametrize("text", ["0.8", ".8", "00.80", "1.", "2"])
+def test_what_it_takes_for_one_does(text):
+    node = Node.of({"metadata": {"name": "n", "labels": {nodespeed.LABEL: text}}})
+    assert nodespeed.scale([node]) == {"n": float(scheduled.speed(text))}
+
+
+ABSURD = "999999999999999999e300"
+
+
+def test_absurd_amounts_are_nobodys_trouble():
+    assert nodespeed.counts(pod(limit=ABSURD), USE, LATER)
+    item = {
+        "metadata": {"namespace": "d", "name": "p"},
+        "containers": [{"usage": {"cpu": ABSURD}}],
+    }
+    assert nodespeed.usage({"items": [item]}) == {}

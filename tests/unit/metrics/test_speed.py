@@ -64,6 +64,24 @@ def test_without_noise_it_is_exact():
     assert {n: e.speed for n, e in found.items()} == pytest.approx(TRUTH, rel=1e-6)
 
 
+def test_it_is_as_exact_where_groups_are_wide_as_where_they_are_narrow():
+    """A controller on a node is one of few or of very many; these are reckoned in other ways."""
+    rng = random.Random(5)
+    truth = {f"n{i}": rng.uniform(0.2, 2.0) for i in range(60)}
+    wide = world(1, noise=0.0, controllers=2, rounds=2, truth=truth)
+    assert len([s for s in wide if s.group == (0, 0)]) > 32
+    narrow = [
+        Sample(("narrow", i), f"n{n}", 7.0 / truth[f"n{n}"])
+        for i in range(60)
+        for n in (i, (i + 1) % 60)
+    ]
+    for samples in (wide, narrow, [*wide, *narrow]):
+        found = estimate(samples, {"n0": truth["n0"]})
+        speeds = {n: e.speed for n, e in found.items()}
+        assert speeds == pytest.approx({n: truth[n] for n in found}, rel=1e-6)
+        assert len(found) == 60
+
+
 def test_nodes_are_compared_through_others():
     """No controller is on both `a` and `c`."""
     samples = [Sample(1, "a", 1.0), Sample(1, "b", 2.0), Sample(2, "b", 10.0), Sample(2, "c", 5.0)]

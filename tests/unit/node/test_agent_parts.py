@@ -12,10 +12,51 @@ from motley.api.views.base import Key
 from motley.api.views.core import ConfigMap, Node, Secret
 from motley.api.views.pod import Pod
 from motley.lib.clock import SYSTEM
-from motley.node import access, objects, registration, statuswriter
-from motley.node.context import Settings
+from motley.node import access, machine, objects, registration, statuswriter
+from motley.node.context import NodeResources, Settings
+from motley.node.cri.values import Version
 
 ROOT = Path(__file__).parents[3]
+
+
+class Nodes:
+    """The API's side of one Node: what is written is stored, and `raised` on its way in."""
+
+    def __init__(self):
+        self.raised, self.writes = {}, 0
+
+    async def patch(self, cls, name, namespace, body, **_):
+        self.writes += 1
+        allocatable = {**body["status"]["allocatable"], **self.raised}
+        stored = {**body["status"], "allocatable": allocatable}
+        return cls.of({"metadata": {"name": name}, "status": stored})
+
+
+async def test_the_agents_own_figures_are_written_again_when_others_were(tmp_path):
+    """A webhook that raises them raises them again; once it is gone nothing of it stays."""
+    nodes, about = Nodes(), machine.read(tmp_path)
+    has = NodeResources({"cpu": 2000, "pods": 110}, {"cpu": 1900, "pods": 110}, False)
+    settings = Settings(name="a", node_ip="10.0.0.1", root=tmp_path)
+    agent = registration.Registration(
+        nodes, FakeImages(), settings, about, has, Version("x", "1", "v1"), SYSTEM, lambda: ""
+    )
+    await agent.report()
+    await agent.report()
+    assert nodes.writes == 1  # as it is: nobody is bothered
+    nodes.raised = {"cpu": "3800m"}
+    agent.update(Node.of({"status": {**await agent.status(), "allocatable": {"cpu": "3800m"}}}))
+    await agent.report()
+    await agent.report()
+    assert nodes.writes == 3  # raised each time
+    nodes.raised = {}
+    await agent.report()
+    await agent.report()
+    assert nodes.writes == 4
+
+
+class FakeImages:
+    async def list_images(self):
+        return []
 
 
 def test_the_generated_messages_are_those_of_the_proto_files(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import grpc.aio
 import pytest
 from click.testing import CliRunner
 
@@ -79,6 +80,21 @@ async def runtime(tmp_path):
         await client.close()
         serving.cancel()
     assert not socket.exists()
+
+
+async def test_what_is_not_simulated_is_not_implemented_so_that_kubelets_do_without(
+    runtime, tmp_path
+):
+    async with grpc.aio.insecure_channel(f"unix://{tmp_path / 'cri.sock'}") as channel:
+        call = channel.unary_unary("/runtime.v1.RuntimeService/RuntimeConfig")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(b"", timeout=30)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        images = channel.unary_unary("/runtime.v1.ImageService/ImageFsInfo")
+        said = cri.ImageFsInfoResponse.FromString(await images(b"", timeout=30))
+    for one in (*said.image_filesystems, *said.container_filesystems):
+        assert one.HasField("used_bytes")
+        assert one.HasField("inodes_used")
 
 
 def sandbox(tmp_path):

@@ -45,7 +45,8 @@ def test_an_image_name_has_a_registry_a_repository_and_a_version(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "A/B", "a b", "x@sha256:12", "h:5/x:", "reg.io/../etc", "a/b:t?x=1", "a//b"]
+    "text",
+    ["", "A/B", "a b", "x@sha256:12", "h:5/x:", "reg.io/../etc", "a/b:t?x=1", "a//b", "h:65536/x"],
 )
 def test_what_is_no_image_name_is_refused(text):
     with pytest.raises(ValueError, match="is no"):
@@ -112,6 +113,13 @@ def test_the_most_exact_entry_of_the_secrets_comes_first():
         [secret({"auths": entries})], references.parse("reg.example.com/team/app:1")
     )
     assert [login.username for login in found] == ["path", "host", "star"]
+
+
+def test_a_registry_at_an_address_of_ipv6_has_its_own_credentials():
+    entries = {"[fd00::1]:5000": auth("six", "1"), "https://[fd00::2]": auth("other", "2")}
+    for image, users in (("[fd00::1]:5000/app:1", ["six"]), ("[fd00::2]/app", ["other"])):
+        found = credentials.logins([secret({"auths": entries})], references.parse(image))
+        assert [login.username for login in found] == users
 
 
 def test_the_old_format_and_docker_hubs_names_are_read():

@@ -9,9 +9,10 @@ import random
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from motley.api.views.core import Secret
-from motley.registry import platforms, references
+from motley.registry import platforms, pulling, references
 from motley.registry import resolver as resolving
 from motley.registry.manifests import Unreadable
 from motley.registry.pulling import Missing
@@ -201,6 +202,94 @@ async def test_blobs_may_lie_elsewhere_but_credentials_stay(fake):
     assert moved == [None]
 
 
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+async def test_whoever_is_redirected_to_cannot_ask_for_credentials(fake, scheme):
+    """Their challenge is theirs, not the registry's: their token server would get the password."""
+    fake.image("1", "arm64")
+    elsewhere = fake.host.replace("127.0.0.1", "localhost")
+    realm = f'{scheme} realm="http://{elsewhere}/token"'
+
+    def away(request):
+        if request.path.startswith("/moved"):
+            return web.Response(status=401, headers={"WWW-Authenticate": realm})
+        if "/blobs/" in request.path:
+            target = f"http://{elsewhere}/moved{request.path}"
+            return web.Response(status=307, headers={"Location": target})
+        return None
+
+    fake.special = away
+    answer = await ask(fake, secrets=[pull_secret(fake.host)])
+    assert not answer.is_certain
+    assert {header for _, header in fake.asked} == {None}
+    assert "/token" not in {path for path, _ in fake.asked}
+
+
+async def test_a_password_that_tls_protected_is_not_sent_in_the_clear_when_tls_breaks_off(
+    monkeypatch,
+):
+    sent = []
+
+    async def once(self, method, url, headers, data=None):
+        sent.append((url.partition(":")[0], headers.get("Authorization")))
+        if url.startswith("http:"):
+            return 404, b"", CIMultiDictProxy(CIMultiDict())
+        if "Authorization" in headers:
+            raise pulling._NoConnection("reset")
+        return 401, b"", CIMultiDictProxy(CIMultiDict({"WWW-Authenticate": 'Basic realm="x"'}))
+
+    monkeypatch.setattr(pulling.Puller, "_once", once)
+    async with Resolver() as resolver:
+        await resolver.resolve("10.1.2.3:5000/app:1", [pull_secret("10.1.2.3:5000")])
+    assert ("https", f"Basic {USER}") in sent
+    assert {header for scheme, header in sent if scheme == "http"} == {None}
+
+
+async def test_a_redirect_that_names_the_usual_port_stays_at_home(monkeypatch):
+    sent = []
+
+    async def once(self, method, url, headers, data=None):
+        sent.append((url, headers.get("Authorization")))
+        if ":443" in url:
+            return 404, b"", CIMultiDictProxy(CIMultiDict())
+        if "Authorization" in headers:
+            where = {"Location": url.replace("r.example", "r.example:443")}
+            return 307, b"", CIMultiDictProxy(CIMultiDict(where))
+        return 401, b"", CIMultiDictProxy(CIMultiDict({"WWW-Authenticate": 'Basic realm="x"'}))
+
+    monkeypatch.setattr(pulling.Puller, "_once", once)
+    async with Resolver() as resolver:
+        await resolver.resolve("r.example/app:1", [pull_secret("r.example")])
+    assert ("https://r.example:443/v2/app/manifests/1", f"Basic {USER}") in sent
+
+
+async def test_of_several_challenges_in_one_header_each_keeps_its_words(fake):
+    fake.image("1", "arm64")
+    fake.wants = "Bearer a-token"
+    fake.challenge = f'Bearer realm="http://{fake.host}/token", Basic realm="here"'
+    assert names(await ask(fake)) == ["linux/arm64"]
+
+
+async def test_answers_are_asked_for_as_they_are(fake):
+    """They are not unpacked, so that their size is what it seems: they must not come packed."""
+    fake.image("1", "arm64")
+    asked = []
+    fake.special = lambda request: asked.append(request.headers.get("Accept-Encoding"))
+    assert names(await ask(fake)) == ["linux/arm64"]
+    assert set(asked) == {"identity"}
+
+
+@pytest.mark.parametrize("kind", ["sha384", "sha512"])
+async def test_digests_of_other_kinds_are_verified_too(fake, kind):
+    put = fake.image("1", "arm64")
+    body = fake.manifests[put]
+    right = f"{kind}:{hashlib.new(kind, body).hexdigest()}"
+    fake.manifests[right] = body
+    assert names(await ask(fake, f"team/app@{right}")) == ["linux/arm64"]
+    fake.manifests[right] = body + b" "
+    assert f"is not {kind}" in (await ask(fake, f"team/app@{right}")).problem
+    assert "no known kind" in (await ask(fake, f"team/app@md5:{'0' * 32}")).problem
+
+
 async def test_a_mirror_is_asked_instead(fake):
     fake.image("1", "arm64")
     known = Registries([Registry("ghcr.io", endpoint=f"http://{fake.host}")])
@@ -242,6 +331,22 @@ BAD = {
             status=401, headers={"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:1/t"'}
         ),
         "127.0.0.1:1",
+    ),
+    "half a location": (
+        lambda r: web.Response(status=302, headers={"Location": "http://[x"}),
+        "leads nowhere",
+    ),
+    "half a realm": (
+        lambda r: web.Response(
+            status=401, headers={"WWW-Authenticate": 'Bearer realm="http://[x"'}
+        ),
+        "no token server",
+    ),
+    "realm of no port": (
+        lambda r: web.Response(
+            status=401, headers={"WWW-Authenticate": 'Bearer realm="http://x:99999/t"'}
+        ),
+        "no token server",
     ),
     "strange realm": (
         lambda r: web.Response(
@@ -285,7 +390,10 @@ async def test_a_registry_that_hangs_is_left_after_a_while(fake, monkeypatch):
     assert "no answer within" in answer.problem
 
 
-@pytest.mark.parametrize("image", ["Not An Image", "localhost/motley/busybox:1", "x@sha256:1"])
+@pytest.mark.parametrize(
+    "image",
+    ["Not An Image", "localhost/motley/busybox:1", "x@sha256:1", "[1.2.3]:5000/app:1", "[::g]/a"],
+)
 async def test_what_no_registry_has_is_not_asked_for(image):
     async with Resolver() as resolver:
         assert not (await resolver.resolve(image)).is_certain

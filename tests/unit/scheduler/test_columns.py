@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -216,3 +217,15 @@ def test_more_than_64_distinct_taints_fit(cluster, node, pod):
     world = cluster(*plenty)
     assert world.nodes.taints.dtype == np.uint64
     assert world.feasible(tolerant) == ["n128"]
+
+
+@pytest.mark.parametrize("huge", ["1e30", "999999999999999999e300", "1000000E"])
+def test_an_absurd_request_does_not_swallow_what_others_have(node, pod, huge):
+    nodes, infos = Columns(), PodInfos()
+    nodes.set_node(node("a"))
+    nodes.add_pod(infos.of(pod("sane", requests={"cpu": "501m", "memory": "333Mi"})), "a")
+    before = nodes.requested[:, 0].tolist(), nodes.nonzero[:, 0].tolist()
+    nodes.add_pod(infos.of(pod("absurd", requests={"cpu": huge, "memory": huge})), "a")
+    assert nodes.requested[0, 0] > 1e15
+    nodes.remove_pod("absurd")
+    assert (nodes.requested[:, 0].tolist(), nodes.nonzero[:, 0].tolist()) == before

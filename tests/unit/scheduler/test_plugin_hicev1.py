@@ -117,6 +117,9 @@ def test_the_reason_is_counted_per_node(world, pod):
         ("a@sha256:386arm386", None),
         ("charm:1386", None),
         ("plain", None),
+        ("registry.arm.example/web:1", None),  # the name of a registry
+        ("amd64-mirror:5000/web:1-arm64", "arm64"),
+        ("reg.example/arm/web", "arm"),
     ],
 )
 def test_keywords_in_names(name, arch):

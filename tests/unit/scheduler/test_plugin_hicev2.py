@@ -187,6 +187,9 @@ def test_what_kubernetes_cannot_resize_is_left_as_written():
     whole = {"resources": {"requests": {"cpu": "1"}}}
     pod = Pod.of({"spec": {"containers": containers, **whole}})
     assert speed.plan(pod).rewrites(pod, Fraction(2)) == {}
+    pod = Pod.of({"spec": {"containers": containers, "os": {"name": "windows"}}})
+    assert speed.plan(pod).rewrites(pod, Fraction(2)) == {}, "no server resizes such pods"
+    assert speed.plan(pod).requests(Fraction(2))["cpu"] == 100
 
 
 @given(st.lists(st.integers(200, 2000), min_size=2, max_size=6), st.integers(50, 900))
@@ -308,6 +311,35 @@ def test_a_wrong_label_counts_as_one_and_is_told(cluster, node, value):
     world.nodes.set_node(node("other"))
     world.allowed(plugin, measured(requests="1"))
     assert len(told) == 2  # a node is told once
+    for _ in range(3):  # a pod that waits is looked at whenever something happens
+        world.allowed(plugin, pod)
+    assert len(told) == 2
+    world.nodes.remove_node("odd")
+    world.nodes.set_node(node("odder", cpu="1", labels={"hice.kj": value}))
+    world.allowed(plugin, pod)
+    assert [a.metadata.name for a, *_ in told[2:]] == ["odder"]
+
+
+def test_only_new_speeds_are_reckoned_with(cluster, node, monkeypatch):
+    world = cluster(*(node(f"n{i}", labels={"hice.kj": f"0.{i}"}) for i in range(1, 9)))
+    plugin, pod = make_plugin(world), measured(requests="100m", limits="200m")
+    reckoned = []
+    on = speed.Plan.on
+
+    def noted(self, kj):
+        reckoned.append(str(kj))
+        return on(self, kj)
+
+    monkeypatch.setattr(speed.Plan, "on", noted)
+    world.allowed(plugin, pod)
+    assert len(reckoned) == 8
+    world.nodes.set_node(node("n1", labels={"hice.kj": "0.1"}, images={"an-image": 1}))
+    world.nodes.set_node(node("n9", labels={"hice.kj": "0.8"}))
+    assert "n9" in world.allowed(plugin, pod)
+    assert len(reckoned) == 8, "other changes of nodes cost nothing"
+    world.nodes.set_node(node("n9", labels={"hice.kj": "0.01"}))
+    assert "n9" not in world.allowed(plugin, pod)
+    assert reckoned[8:] == ["1/100"]
 
 
 # -- sums -----------------------------------------------------------------------------------

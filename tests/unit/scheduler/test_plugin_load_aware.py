@@ -285,7 +285,9 @@ def test_a_burst_spreads_by_what_pods_serve_on_average_and_closes_no_node(node, 
     args = {"resourceWeights": {"httpRequests": 1}, "usageThresholds": {"httpRequests": 35}}
     world = World(node, clock, "abc", **REQUESTS, **args)
     for i, name in enumerate("aabbccc"):
-        world.place(pod(f"old{i}"), name)
+        placed_long_ago = pod(f"old{i}")
+        placed_long_ago.status.start_time = "1970-01-01T00:00:00Z"
+        world.place(placed_long_ago, name)
     world.take(httpRequests=[10, 12, 34])  # 56 % by seven pods: 8 % each
     placed = dict.fromkeys("abc", 0)
     for i in range(6):
@@ -304,7 +306,7 @@ def test_a_burst_spreads_by_what_pods_serve_on_average_and_closes_no_node(node, 
 async def test_features_are_asked_of_the_prometheus_by_their_series(node, monkeypatch):
     asked = {}
 
-    async def poll(who, metrics, *_):
+    async def poll(who, metrics, *_, **__):
         asked.update(metrics)
 
     monkeypatch.setattr("motley.scheduler.plugins.polling.poll", poll)

@@ -131,6 +131,58 @@ def test_only_nodes_that_agree_are_overcommitted(node, pod, clock):
     assert asked.allowed(wants) == "a"
 
 
+def raised(name, ratio="2"):
+    """A stock kubelet's node of 4 cores as the webhook leaves it; its label may be newer."""
+    note = {"cpu": {"raw": "4", "raised": "8", "capacity": "4"}}
+    return Node.of({
+        "metadata": {"name": name, "labels": {"motley.io/overcommit-cpu": ratio},
+                     "annotations": {labels.RAISED: msgspec.json.encode(note).decode()}},
+        "status": {"capacity": {"cpu": "4", "memory": "8Gi"},
+                   "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}},
+    })  # fmt: skip
+
+
+def test_what_a_webhook_raised_is_not_overcommitted_again(node, pod, clock):
+    world = World(node, clock, "a", minRequestShare={"cpu": 0})
+    world.nodes.set_node(raised("b"))
+    for name in "ab":
+        world.fill(pod, name, "6", "100Mi")
+    world.settle(cpu=[40, 40], memory=[0, 0])
+    counted = world.plugin.counted("cpu", world.nodes)
+    assert counted.tolist() == [pytest.approx(0.4 * 4000 * 1.2)] * 2, "of four cores on both"
+    assert world.allowed(pod(requests={"cpu": "2"})) == "ab"
+    assert world.allowed(pod(requests={"cpu": "2001m"})) == "", "twice four, not twice eight"
+    scores = world.plugin.score(world.infos.of(pod(requests={"cpu": "1"})), world.nodes)
+    assert scores[0] == scores[1]
+    five = world.infos.of(pod(requests={"cpu": "5"}))
+    assert world.plugin.hopeless(five, world.nodes, world.nodes.live).all(), "as on any four cores"
+
+
+def test_a_kubelet_is_given_no_more_than_it_was_told_to_admit(node, pod, clock):
+    """The label says 10 by now, or 1.5; the kubelet still goes by what was written for 2."""
+    world = World(node, clock, "", minRequestShare={"cpu": 0}, maxOvercommitRatio={"cpu": 10})
+    world.nodes.set_node(raised("a", "10"))
+    world.fill(pod, "a", "7", "100Mi")
+    world.settle(cpu=[0], memory=[0])
+    assert world.allowed(pod(requests={"cpu": "1"})) == "a"
+    assert world.allowed(pod(requests={"cpu": "1001m"})) == ""
+    world.nodes.set_node(raised("a", "1.5"))
+    assert world.allowed(pod(requests={"cpu": "1"})) == ""
+
+
+def test_a_note_that_is_no_longer_true_counts_for_nothing(node, pod, clock):
+    world = World(node, clock, "", minRequestShare={"cpu": 0})
+    world.nodes.set_node(raised("a"))
+    assert world.nodes.reported[CPU_ROW, 0] == 4000
+    grown = msgspec.structs.replace(
+        raised("a"),
+        status=msgspec.structs.replace(raised("a").status, capacity={"cpu": "8"}),
+    )
+    change = world.nodes.set_node(grown)
+    assert world.nodes.reported[CPU_ROW, 0] == 8000
+    assert change.allocatable
+
+
 def test_a_label_that_is_no_ratio_allows_nothing_and_is_told_once(node, pod, clock):
     told = []
     world = World(node, clock, "ab", agree={"motley.io/overcommit-cpu": "lots"})
@@ -222,6 +274,10 @@ def test_requests_are_only_ever_exceeded_within_bounds(placed, wanted, used, agr
         @staticmethod
         def monotonic():
             return 0.0
+
+        @staticmethod
+        def now():
+            return 1_900_000_000.0
 
     nodes, infos = Columns(), PodInfos()
     marks = AGREES if agrees else {}

@@ -6,6 +6,7 @@ import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from motley.api import status
 from motley.api.views.pod import Pod
-from motley.lib.clock import SYSTEM
+from motley.lib.clock import SYSTEM, rfc3339
 from motley.scheduler import images, profiles
 from motley.scheduler.columns import MEMORY_ROW, Columns
 from motley.scheduler.contract import Handle
@@ -180,17 +181,25 @@ def test_a_burst_does_not_go_to_one_node(node, pod, clock):
     assert abs(counts["idlest"] - counts["idle"]) <= 2
 
 
+WALL = 1_800_000_000.0
+
+
+def started(pod, at):
+    pod.status.start_time = rfc3339(at)
+    return pod
+
+
 def test_pods_count_until_the_average_shows_them(node, pod, clock):
     world = World(node, clock, ["a"])
     requested = Requested(window_s=300)
-    old = world.infos.of(pod("old", requests={"memory": "1Gi"}))
+    old = world.infos.of(started(pod("old", requests={"memory": "1Gi"}), 0.0))
     world.nodes.add_pod(old, "a")
-    requested.snapshot(world.nodes, MEMORY_ROW, 0.0)
+    requested.snapshot(world.nodes, MEMORY_ROW, 0.0, WALL)
     assert requested.unseen(world.nodes, MEMORY_ROW).tolist() == [0]  # measured long ago
     world.nodes.add_pod(world.infos.of(pod("new", requests={"memory": "3Gi"})), "a")
     seen = []
     for now in range(10, 321, 10):
-        requested.snapshot(world.nodes, MEMORY_ROW, float(now))
+        requested.snapshot(world.nodes, MEMORY_ROW, float(now), WALL + now)
         seen.append(requested.unseen(world.nodes, MEMORY_ROW)[0] / 1024**3)
     assert seen[0] == 3
     assert seen[15] == pytest.approx(1.5)
@@ -203,9 +212,26 @@ def test_pods_that_left_are_not_taken_off_what_was_measured(node, pod, clock):
     world = World(node, clock, ["a"])
     world.nodes.add_pod(world.infos.of(pod("p", requests={"memory": "1Gi"})), "a")
     requested = Requested(window_s=300)
-    requested.snapshot(world.nodes, MEMORY_ROW, 0.0)
+    requested.snapshot(world.nodes, MEMORY_ROW, 0.0, WALL)
     world.nodes.remove_pod("p")
     assert requested.unseen(world.nodes, MEMORY_ROW).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "unseen"), [(None, 0.8), (0.0, 1.0), (30.0, 0.9), (150.0, 0.5), (301.0, 0.0)]
+)
+def test_a_scheduler_that_takes_over_knows_what_was_placed_a_moment_ago(
+    node, pod, clock, ago_s, unseen
+):
+    world = World(node, clock, ["a", "b"])
+    taken = pod("p", requests={"memory": "1Gi"})
+    taken.metadata.creation_timestamp = rfc3339(WALL - 60)
+    if ago_s is not None:
+        started(taken, WALL - ago_s)
+    world.nodes.add_pod(world.infos.of(taken), "b")
+    requested = Requested(window_s=300)
+    requested.snapshot(world.nodes, MEMORY_ROW, 7.0, WALL)
+    assert requested.unseen(world.nodes, MEMORY_ROW).tolist() == [0, unseen * 1024**3]
 
 
 # -- sources --------------------------------------------------------------------------------
@@ -237,6 +263,7 @@ def test_series_without_a_node_and_values_that_are_none_are_left_out():
         b'{"status": "error", "error": "query timed out"}',
         b'{"status": "success", "data": {"result": [{"metric": {"node": "a"}, "value": [1, 2]}]}}',
         b'{"status":"success","data":{"result":[{"metric":{"node":"a"},"value":[1,"x"]}]}}',
+        b'{"status":"success","more":' + b"[" * 100_000,
     ],
 )
 def test_what_is_no_answer_is_an_error(body):
@@ -346,6 +373,59 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(node):
         polling.cancel()
 
 
+@pytest.mark.parametrize("host", ["prometheus..svc:9090", "user:secret@x:99999"])
+async def test_a_name_that_is_none_is_an_error_that_tells_no_secret(host):
+    async with aiohttp.ClientSession() as session:
+        source = measured.Prometheus(session, f"http://{host}", "m", 1.0)
+        with pytest.raises(SourceError) as raised:
+            await source.fetch()
+    assert "secret" not in str(raised.value)
+
+
+def refused(asked):
+    return web.Response(status=503, text="not ready")
+
+
+def of_others(asked):
+    return web.json_response(vector(({"node": "10.0.0.1:9100"}, "50")))
+
+
+def in_between(asked):
+    good = asked in (1, 9)
+    return web.json_response(vector(({"node": "a"}, "50"))) if good else refused(asked)
+
+
+@pytest.mark.parametrize(
+    ("answers", "times", "why"),
+    [
+        (refused, 1, "not an answer of Prometheus"),
+        (of_others, 1, "the answer has 1 nodes, none of which is in this cluster"),
+        (in_between, 2, "not an answer of Prometheus"),
+    ],
+)
+async def test_an_event_tells_once_that_nothing_measured_counts(node, answers, times, why):
+    asked, told = 0, []
+
+    async def answer(request):
+        nonlocal asked
+        asked += 1
+        return answers(asked)
+
+    async with prometheus(answer) as address, asyncio.TaskGroup() as group:
+        clock = HastyClock()
+        world = World(node, clock, "ab", prometheusApiAddr=address)
+        world.handle.notices.listener = lambda *said: told.append((clock.time, *said))
+        polling = group.create_task(world.plugin.background(None))
+        await until(lambda: asked > 14 or clock.time > 1500)
+        polling.cancel()
+    assert len(told) == times
+    at, about, reason, message = told[0]
+    assert at > 40, "until then the last figures count"
+    assert (about, reason) == (None, "MeasurementsMissing")
+    assert message.startswith("MemRealUsage: no measurements of memory for ")
+    assert why in message
+
+
 class FakeClient:
     def __init__(self, *answers):
         self.answers, self.paths = list(answers), []
@@ -378,9 +458,13 @@ async def test_without_a_prometheus_the_clusters_own_metrics_are_asked_for(node,
     assert client.paths[0] == ("GET", "/apis/metrics.k8s.io/v1beta1/nodes")
 
 
-async def test_a_list_that_is_none_is_an_error():
+HUGE = {"metadata": {"name": "a"}, "usage": {"cpu": "999999999999999999e300"}}
+
+
+@pytest.mark.parametrize("items", [[{}], [HUGE], 1])
+async def test_a_list_that_is_none_is_an_error(items):
     with pytest.raises(SourceError):
-        await measured.ResourceMetrics(FakeClient({"items": [{}]}), "cpu").fetch()
+        await measured.ResourceMetrics(FakeClient({"items": items}), "cpu").fetch()
 
 
 def test_a_column_is_made_once_per_answer(node, clock):
@@ -389,8 +473,22 @@ def test_a_column_is_made_once_per_answer(node, clock):
     figures.take({"a": 1.0}, 0.0)
     first = figures.percent(world.nodes, MEMORY_ROW, 0.0)
     assert figures.percent(world.nodes, MEMORY_ROW, 39.0) is first
+    world.nodes.set_node(node("a", images={"an-image": 1}))
+    assert figures.percent(world.nodes, MEMORY_ROW, 39.0) is first, "whatever else nodes change"
     figures.take({"a": 2.0}, 39.0)
     assert figures.percent(world.nodes, MEMORY_ROW, 39.0)[0] == 2
+
+
+def test_amounts_are_shares_of_what_a_node_has_now(node, clock):
+    world = World(node, clock, "ab")
+    figures = Measurements(stale_s=40, is_percent=False)
+    figures.take({"a": 1024.0**3}, 0.0)
+    assert figures.percent(world.nodes, MEMORY_ROW, 0.0)[0] == 12.5
+    world.nodes.set_node(node("a", memory="2Gi"))
+    assert figures.percent(world.nodes, MEMORY_ROW, 0.0)[0] == 50
+    world.nodes.remove_node("a")
+    world.nodes.set_node(node("c"))
+    assert np.isnan(figures.percent(world.nodes, MEMORY_ROW, 0.0)).all()
 
 
 # -- arguments ------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What a pod asks for, computed once."""
 
+import pytest
+
 from motley.api.views.pod import ContainerPort, Pod
 from motley.scheduler.podinfo import PodInfos, normalized_image, pod_requests
 
@@ -97,3 +99,32 @@ def test_image_names_get_their_tag():
     assert normalized_image("nginx") == "nginx:latest"
     assert normalized_image("reg:5000/nginx") == "reg:5000/nginx:latest"
     assert normalized_image("reg:5000/nginx:1") == "reg:5000/nginx:1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocated", "has", "reason", "counted"),
+    [
+        ("1", "1", "1", "", 1000),
+        ("1", "1000m", None, "", 1000),
+        ("500m", "2", "2", "", 2000),  # it shrinks, but has not yet
+        ("500m", "500m", "2", "", 2000),
+        ("3", "2", "2", "Deferred", 3000),  # it is to have that as soon as may be
+        ("999", "2", "2", "Infeasible", 2000),  # it never will
+        ("999", None, None, "Infeasible", 999_000),  # nobody says what it has
+    ],
+)
+def test_a_pod_that_is_resized_counts_for_what_it_has_or_will_have(
+    pod, asked, allocated, has, reason, counted
+):
+    placed = pod(requests={"cpu": asked, "memory": "1Gi"}, node="n")
+    told = {"name": "c"}
+    if allocated:
+        told["allocatedResources"] = {"cpu": allocated, "memory": "1Gi"}
+    if has:
+        told["resources"] = {"requests": {"cpu": has, "memory": "1Gi"}}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    status = {"containerStatuses": [told], "conditions": conditions if reason else []}
+    placed.status = Pod.of({"status": status}).status
+    info = PodInfos().of(placed)
+    assert info.requests == {"cpu": counted, "memory": 1 << 30}
+    assert info.pod is placed

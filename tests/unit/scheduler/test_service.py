@@ -343,6 +343,57 @@ async def test_scaled_pods_are_counted_scaled_from_the_decision_on(node, pod):
     }
 
 
+async def test_what_a_failed_attempt_has_written_is_known_to_the_next(node, pod):
+    api = ResizingApi()
+    api.put(node("slow", labels={"hice.kj": "0.5"}))
+    points: dict[str, Any] = {
+        "filter": {"enabled": [{"name": "Hicev2"}], "disabled": [{"name": "NodeResourcesFit"}]},
+        "bind": {"enabled": [{"name": "Hicev2"}], "disabled": [{"name": "DefaultBinder"}]},
+    }
+    configuration = msgspec.convert({"profiles": [{"plugins": points}]}, Configuration)
+    api.bind_errors = [status.InternalError("store is gone")]
+    async with running(api, configuration=configuration) as scheduler:
+        api.put(pod("p", requests={"cpu": "100m"}))
+        await until(lambda: "p" in api.conditions)
+        assert api.pod("p").spec.containers[0].resources.requests == {"cpu": "200m"}
+        api.remove(api.objects[Node]["", "slow"])
+        api.put(node("fast"))
+        await until(lambda: api.bindings)
+        await until(lambda: not scheduler.nodes.placed["p"].assumed)
+        assert scheduler.nodes.requested[0].tolist() == [100]
+    assert api.bindings == [("p", "fast")]
+    assert api.pod("p").spec.containers[0].resources.requests == {"cpu": "100m"}
+
+
+async def test_what_plugins_say_of_no_object_is_an_event_of_the_scheduler(node, pod):
+    api = FakeApi()
+    async with running(api) as scheduler:
+        scheduler._warn(None, "MeasurementsMissing", "none for an hour")
+        await until(lambda: ("MeasurementsMissing", "none for an hour") in api.events)
+
+
+async def test_a_resize_that_its_node_refuses_closes_the_node_for_nobody(node, pod):
+    api = FakeApi()
+    api.put(node("a", cpu="4"))
+    api.put(pod("greedy", node="a", requests={"cpu": "1"}))
+    async with running(api) as scheduler:
+        await until(lambda: "greedy" in scheduler.nodes.placed)
+        wish = pod("greedy", node="a", requests={"cpu": "999"})
+        api.put(wish)
+        await until(lambda: scheduler.nodes.requested[0, 0] == 999_000)
+        api.put(pod("waiting", requests={"cpu": "2"}))
+        await until(lambda: "waiting" in api.conditions)
+        answer = {
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+            "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "1"}}],
+        }
+        refused = Pod.of({"status": answer})
+        refused.metadata, refused.spec = _copy(wish.metadata), _copy(wish.spec)
+        api.put(refused)
+        await until(lambda: api.bindings == [("waiting", "a")])
+        assert scheduler.nodes.requested[0, 0] == 3000
+
+
 class Restless:
     """Has work in the background, which fails once."""
 

@@ -183,6 +183,12 @@ class ReadinessGate(View):
     condition_type: str = ""
 
 
+class PodOS(View):
+    """What the pod's containers are made for."""
+
+    name: str = ""
+
+
 class PodSpec(View):
     """What the user wants."""
 
@@ -220,6 +226,7 @@ class PodSpec(View):
     security_context: PodSecurityContext | None = None
     image_pull_secrets: list[LocalReference] = []
     scheduling_gates: list[SchedulingGate] = []
+    os: PodOS | None = None
     readiness_gates: list[ReadinessGate] = []
 
 
@@ -268,6 +275,8 @@ class ContainerStatus(View):
     container_id: str = ""
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
+    resources: ResourceRequirements | None = None  # what it has; a node that says so can change it
+    allocated_resources: ResourceList = {}  # what its node has promised it
 
 
 class PodIP(View):

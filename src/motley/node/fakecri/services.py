@@ -30,6 +30,10 @@ class Services:
         self.engine = engine
         self._image_directory = image_directory
 
+    def simulates(self, name: str) -> bool:
+        """Is there an answer at all?"""
+        return hasattr(self, f"_{name}")
+
     async def call(self, name: str, request: Any) -> Any:
         """One call. Raises an error of `cri.errors`."""
         method = getattr(self, f"_{name}", None)
@@ -179,4 +183,6 @@ class Services:
 
     async def _ImageFsInfo(self, request: Any) -> Any:
         place = cri.FilesystemIdentifier(mountpoint=self._image_directory)
-        return cri.ImageFsInfoResponse(image_filesystems=[cri.FilesystemUsage(fs_id=place)])
+        nothing = cri.UInt64Value(value=0)  # a kubelet takes it for granted that there is a figure
+        used = cri.FilesystemUsage(fs_id=place, used_bytes=nothing, inodes_used=nothing)
+        return cri.ImageFsInfoResponse(image_filesystems=[used], container_filesystems=[used])

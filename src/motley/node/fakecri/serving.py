@@ -45,7 +45,10 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             except RuntimeNotFound as error:
                 await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             except RuntimeFailure as error:
-                await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+                # Agents do without what a runtime does not have, where they can.
+                is_known = self._services.simulates(name)
+                code = grpc.StatusCode.UNKNOWN if is_known else grpc.StatusCode.UNIMPLEMENTED
+                await context.abort(code, str(error))
 
         return answer
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from motley.api.views.pod import Container, Pod
 from motley.client.rest import Client
-from motley.registry import platforms, settings
+from motley.registry import platforms, references, settings
 from motley.registry.platforms import ASSUMED
 from motley.scheduler import contract, events, images
 from motley.scheduler.contract import SKIP, Api, Columns, Mask, PodInfo, Reject, Verdict
@@ -161,8 +161,9 @@ class Hicev1:
         """Are there nodes of unlike platforms? Where all are alike there is nothing to find out."""
         if self._generation != nodes.generation:
             self._generation = nodes.generation
-            pairs = np.stack((nodes.arch[nodes.live], nodes.os[nodes.live]))
-            self._is_mixed = np.unique(pairs, axis=1).shape[1] > 1
+            # Compared with the first: sorting them would cost more than the rest of a decision.
+            found = [column[nodes.live] for column in (nodes.arch, nodes.os)]
+            self._is_mixed = any(bool((one != one[:1]).any()) for one in found)
         return self._is_mixed
 
     # -- what runs there --------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Hicev1:
             variants = self.known.variants(image) or {}
             chosen = platforms.best(variants, here)
             variant = variants[chosen] if chosen is not None else ""
-            if variant and variant != container.image:
+            if variant and not _is_same(variant, container.image):
                 rewrites.append({"name": container.name, "image": variant})
         return rewrites
 
@@ -208,6 +209,10 @@ class Hicev1:
         await self.pre_bind(pod, node, api)
         await api.bind(pod, node)
         return None
+
+
+def _is_same(one: str, other: str) -> bool:
+    return references.canonical(one) == references.canonical(other)
 
 
 def _as_written(pod: Pod) -> dict[str, str]:

@@ -32,12 +32,13 @@ from motley.scheduler.events import ClusterEvent
 from motley.scheduler.interning import ABSENT
 from motley.scheduler.plugins import speed
 from motley.scheduler.plugins.node_resources_fit import NodeResourcesFit, NodeResourcesFitArgs
-from motley.scheduler.plugins.speed import NODE_SPEED, ONE, POD_SPEED, Plan
+from motley.scheduler.plugins.speed import NODE_SPEED, ONE, POD_SPEED, OnNode, Plan
 from motley.scheduler.podinfo import CPU, CPU_AS_WRITTEN
 
 # Spelled as KubeHICE spells it: people search for it.
 TOO_SLOW = "node(s)'s performace is too low"
 _TEMPLATES = 256
+_PODS_TOLD = 4096
 
 
 class Hicev2Args(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -49,9 +50,10 @@ class Hicev2Args(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 @dataclass(slots=True)
 class _Vectors:
-    """A template on every node, true for one generation of the columns."""
+    """A template on every node, true for one state of the nodes' labels."""
 
-    generation: int
+    labels: int
+    by_speed: dict[int, OnNode]  # by number of the label's value: stays true
     cpu: Scores
     too_slow: Mask
     score: Scores
@@ -78,9 +80,12 @@ class Hicev2:
         self._speeds: dict[int, Fraction] = {ABSENT: ONE}  # by number of the label's value
         self._wrong: set[int] = set()  # numbers of values that are no speed
         self._warned: dict[str, int] = {}  # by node: the wrong value it was told of
+        self._told: OrderedDict[str, None] = OrderedDict()  # pods, by uid
+        self._column = np.zeros(0, np.int32)  # the nodes' labels, as they were read
         self._distinct = np.zeros(0, np.int32)
         self._which: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         self._generation = -1
+        self._labels = 0  # counts changes of the labels: most changes of nodes are others
 
     # -- filter and score -------------------------------------------------------------------
 
@@ -141,11 +146,15 @@ class Hicev2:
 
     def _on_all(self, pod: PodInfo, nodes: Columns) -> tuple[Plan, _Vectors]:
         plan, vectors = self._plans.get(pod.template) or (speed.plan(pod.pod), None)
-        if vectors is None or vectors.generation != nodes.generation:
-            self._read_speeds(nodes)
-            there = [plan.on(self._speeds[number]) for number in self._distinct.tolist()]
+        self._read_speeds(nodes)
+        if vectors is None or vectors.labels != self._labels:
+            by_speed = vectors.by_speed if vectors is not None else {}
+            numbers = self._distinct.tolist()
+            by_speed |= {n: plan.on(self._speeds[n]) for n in numbers if n not in by_speed}
+            there = [by_speed[number] for number in numbers]
             vectors = _Vectors(
-                nodes.generation,
+                self._labels,
+                by_speed,
                 np.array([t.cpu for t in there], np.float64)[self._which],
                 np.array([t.too_slow for t in there], np.bool_)[self._which],
                 np.array([t.score for t in there], np.float64)[self._which],
@@ -161,10 +170,13 @@ class Hicev2:
             return
         self._generation = nodes.generation
         column = nodes.label(NODE_SPEED)
-        self._distinct, which = np.unique(column, return_inverse=True)
-        self._which = which.reshape(-1)
-        for number in self._distinct.tolist():
-            self._speed(number)
+        if not self._labels or not np.array_equal(column, self._column):
+            self._column = column.copy()
+            self._labels += 1
+            self._distinct, which = np.unique(column, return_inverse=True)
+            self._which = which.reshape(-1)
+            for number in self._distinct.tolist():
+                self._speed(number)
         if not self._wrong.isdisjoint(self._distinct.tolist()):
             self._warn_about_nodes(column)
         else:
@@ -190,6 +202,12 @@ class Hicev2:
         self._warned = wrong
 
     def _warn_about_pod(self, pod: PodInfo, plan: Plan) -> None:
+        """Once: a pod that waits is looked at again whenever something happens."""
+        if pod.uid in self._told:
+            return
+        self._told[pod.uid] = None
+        if len(self._told) > _PODS_TOLD:
+            self._told.popitem(last=False)
         self._warn(pod.pod, POD_SPEED, plan.wrong)
 
     def _warn(self, about: Node | Pod, label: str, value: str) -> None:

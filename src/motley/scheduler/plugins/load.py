@@ -116,6 +116,7 @@ class Load:
         wanted = {w for w in windows if w is not None}
         self._who = who
         self._args = args
+        self._handle = handle
         self._clock = handle.clock
         self._nodes = handle.nodes
         self._metrics = {**DEFAULT_METRICS, **args.metrics}
@@ -152,14 +153,22 @@ class Load:
 
     async def background(self, client: Client) -> None:
         """Measure until cancelled."""
-        await polling.poll(self._who, self._metrics, self._args, client, self.take, self._clock)
+        await polling.poll(
+            self._who,
+            self._metrics,
+            self._args,
+            client,
+            self.take,
+            self._handle,
+            stale_s=self._args.node_metric_expiration_seconds,
+        )
 
     def take(self, resource: str, values: Mapping[str, float]) -> None:
         """Believe these measurements from now on."""
         tracked, nodes, row = self._tracked[resource], self._nodes, _row(resource)
         now = self._clock.monotonic()
         tracked.measured.take(values, now)
-        tracked.requested.snapshot(nodes, row, now)
+        tracked.requested.snapshot(nodes, row, now, self._clock.now())
         for samples in tracked.samples.values():
             fresh = tracked.measured.percent(nodes, row, now)
             samples.take(nodes, _only(values, nodes, fresh), now)

@@ -183,8 +183,8 @@ class LoadAware:
             return left
         asked = pod.nonzero_cpu if resource == "cpu" else pod.nonzero_memory
         with quietly():
-            allocatable = nodes.allocatable[RESOURCES[resource]]
-            own = asked * self._factors[resource] * MAX_SCORE / allocatable
+            there = nodes.reported[RESOURCES[resource]]
+            own = asked * self._factors[resource] * MAX_SCORE / there
             free = MAX_SCORE - self._expected(resource, nodes, self._score_window) - own
         return np.where(np.isfinite(free), free, np.nan)
 
@@ -193,7 +193,7 @@ class LoadAware:
         used = self.load.percent(resource, nodes, window)
         with quietly():
             coming = self.load.unseen(resource, nodes) * self._factors[resource]
-            share = coming * MAX_SCORE / nodes.allocatable[RESOURCES[resource]]
+            share = coming * MAX_SCORE / nodes.reported[RESOURCES[resource]]
         expected: Scores = used + np.nan_to_num(share, posinf=0.0)
         return expected
 

@@ -13,7 +13,7 @@ as HTTP requests, the pods themselves are counted.
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -23,11 +23,13 @@ import numpy as np
 
 from motley.api import quantity
 from motley.client.rest import Client
-from motley.scheduler.columns import PODS_ROW
+from motley.lib import clock
+from motley.scheduler.columns import CPU_ROW, MEMORY_ROW, PODS_ROW
 from motley.scheduler.contract import Columns, Scores
 
 _NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 _ANSWER_MAX = 64 << 20
+_STEPS = 10  # in which the time before the first answer is told
 
 
 class SourceError(Exception):
@@ -73,7 +75,7 @@ def parse(body: bytes) -> dict[str, float]:
             node, value = series.metric.get("node", ""), float(series.value[1])
             if node and math.isfinite(value):
                 found[node] = max(value, found.get(node, 0.0))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"not an answer of Prometheus: {error}") from error
     if answer.status != "success":
         raise SourceError(f"Prometheus says: {answer.error or answer.status}")
@@ -101,7 +103,10 @@ class Prometheus:
                     body += chunk
                     if len(body) > _ANSWER_MAX:
                         raise SourceError(f"the answer is longer than {_ANSWER_MAX} bytes")
-        except aiohttp.ClientError as error:
+        except aiohttp.InvalidURL:
+            # Not as it is written: there may be a password in it.
+            raise SourceError("the address of Prometheus is no URL that can be asked") from None
+        except (aiohttp.ClientError, ValueError) as error:  # ValueError: a name that is none
             raise SourceError(f"{type(error).__name__}: {error}") from error
         return parse(bytes(body))
 
@@ -122,7 +127,7 @@ class ResourceMetrics:
                 for item in document["items"] or ()
                 if self.resource in item["usage"]
             }
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SourceError(f"not a list of NodeMetrics: {error!r}") from error
 
     def _amount(self, text: str) -> float:
@@ -143,7 +148,9 @@ class Measurements:
     is_percent: bool = True
     _values: dict[str, _Measured] = field(default_factory=dict)
     _column: Scores = field(default_factory=lambda: np.zeros(0))
+    _amounts: Scores = field(default_factory=lambda: np.zeros(0))
     _made_for: tuple[int, int] = (-1, -1)
+    _placed_for: tuple[int, int] = (-1, -1)
     _taken: int = 0
     _good_until: float = -math.inf
     _last_at: float = -math.inf
@@ -153,7 +160,8 @@ class Measurements:
         kept = {n: m for n, m in self._values.items() if now - m.at <= self.stale_s}
         self._values = kept | {n: _Measured(v, now) for n, v in values.items()}
         self._taken += 1
-        self._last_at = now
+        if values:
+            self._last_at = now
 
     def age_s(self, now: float) -> float | None:
         """How long ago the source answered last; None: never, or too long ago."""
@@ -162,13 +170,24 @@ class Measurements:
 
     def percent(self, nodes: Columns, resource: int, now: float) -> Scores:
         """By row: percent in use; NaN where nothing is known, or nothing recent."""
-        if self._made_for != (self._taken, nodes.generation) or now > self._good_until:
-            self._column = self._dense(nodes, resource, now)
-            self._made_for = (self._taken, nodes.generation)
+        is_old = now > self._good_until
+        if is_old or self._placed_for != (self._taken, nodes.seating):
+            self._amounts = self._dense(nodes, now)
+            self._placed_for = (self._taken, nodes.seating)
+        elif self._made_for == (self._taken, nodes.generation):
+            return self._column
+        self._made_for = (self._taken, nodes.generation)
+        self._column = self._amounts if self.is_percent else self._shares(nodes, resource)
         return self._column
 
-    def _dense(self, nodes: Columns, resource: int, now: float) -> Scores:
-        """Once per answer or change of a node: never per decision."""
+    def _shares(self, nodes: Columns, resource: int) -> Scores:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            column: Scores = self._amounts * 100 / nodes.reported[resource]
+        column[~np.isfinite(column)] = np.nan
+        return column
+
+    def _dense(self, nodes: Columns, now: float) -> Scores:
+        """Once per answer or node that comes or goes: never per decision."""
         known = [
             (nodes.rows[n], m) for n, m in self._values.items()
             if n in nodes.rows and now - m.at <= self.stale_s
@@ -176,10 +195,6 @@ class Measurements:
         self._good_until = min((m.at for _, m in known), default=math.inf) + self.stale_s
         column = np.full(nodes.size, np.nan)
         column[[row for row, _ in known]] = [m.value for _, m in known]
-        if not self.is_percent:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                column = column * 100 / nodes.allocatable[resource]
-            column[~np.isfinite(column)] = np.nan
         return column
 
 
@@ -193,12 +208,15 @@ class Requested:
         self._window_s = window_s
         self._snapshots: deque[tuple[float, Scores]] = deque()
         self._names: list[str] = []
-        self._generation = -1
+        self._seating = -1
         self._mean = np.zeros(0)
 
-    def snapshot(self, nodes: Columns, resource: int, now: float) -> None:
-        """Remember what is requested now; the measurement taken at this moment knows of it."""
+    def snapshot(self, nodes: Columns, resource: int, now: float, wall: float) -> None:
+        """Remember what is requested now; the measurement taken at this moment knows of it.
+        `wall`: the time of day."""
         self._follow(nodes, resource)
+        if not self._snapshots:
+            self._snapshots.extend(self._before(nodes, resource, now, wall))
         self._snapshots.append((now, _asked(nodes, resource).copy()))
         # The oldest one stands for all the time before it, up to the length of the window.
         while len(self._snapshots) > 1 and now - self._snapshots[1][0] >= self._window_s:
@@ -214,13 +232,25 @@ class Requested:
         grown: Scores = np.maximum(_asked(nodes, resource) - self._mean, 0.0)
         return grown
 
+    def _before(
+        self, nodes: Columns, resource: int, now: float, wall: float
+    ) -> Iterator[tuple[float, Scores]]:
+        """What was requested within the window before the first answer: a scheduler that takes
+        over in the middle of a burst must not believe that all of it is measured."""
+        young = _young(nodes, resource, wall, self._window_s)
+        step_s = self._window_s / _STEPS
+        for age_s in (step * step_s for step in range(_STEPS, 0, -1)) if young else ():
+            asked = _asked(nodes, resource).copy()
+            for row, amount, placed_s in young:
+                if placed_s < age_s:
+                    asked[row] -= amount
+            yield now - age_s, asked
+
     def _follow(self, nodes: Columns, resource: int) -> None:
         """Rows that are other nodes now begin with what is requested of them at this moment."""
-        if self._generation == nodes.generation:
+        if self._seating == nodes.seating:
             return
-        self._generation = nodes.generation
-        if self._names == nodes.names:
-            return
+        self._seating = nodes.seating
         now = _asked(nodes, resource)
         before = self._names + [""] * (len(nodes.names) - len(self._names))
         others = np.array(before) != np.array(nodes.names)
@@ -232,6 +262,29 @@ class Requested:
 def _asked(nodes: Columns, resource: int) -> Scores:
     column: Scores = (nodes.requested if resource == PODS_ROW else nodes.nonzero)[resource]
     return column
+
+
+def _young(
+    nodes: Columns, resource: int, wall: float, window_s: float
+) -> list[tuple[int, float, float]]:
+    """Of pods that began within the window: row, what each counts for, and for how long it has.
+
+    The API's times of day are compared as texts first: most pods are old, and there are many.
+    """
+    begin, found = clock.rfc3339(wall - window_s), []
+    for placed in nodes.placed.values():
+        info, row = placed.info, nodes.rows.get(placed.node)
+        started = info.pod.status.start_time
+        if row is None or (started is not None and started <= begin):
+            continue
+        # One that its node has not taken up yet was placed not long after it was made.
+        begun = clock.parse_rfc3339(started) if started is not None else info.created
+        age_s = wall - begun
+        if age_s >= window_s:
+            continue
+        asked = {CPU_ROW: info.nonzero_cpu, MEMORY_ROW: info.nonzero_memory}
+        found.append((row, float(asked.get(resource, 1)), age_s))
+    return found
 
 
 def _extended(old: Scores, now: Scores, others: Any) -> Scores:

@@ -45,6 +45,7 @@ class Minik8s:
         self._directory = handle.directory
         self._turns: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._names: list[str] = []
+        self._seating = -1
         self._last = 0
         self._moves: dict[str, _Move] = {}  # by pod uid, until the pod is bound
 
@@ -106,8 +107,9 @@ class Minik8s:
     def _follow(self) -> None:
         """Put new nodes at the end, in the order they came."""
         nodes = self._nodes
-        if self._names == nodes.names:
+        if self._seating == nodes.seating:
             return
+        self._seating = nodes.seating
         known = dict(zip(self._names, self._turns.tolist(), strict=True))
         turns = np.zeros(nodes.size, np.int64)
         for name, row in nodes.rows.items():

@@ -10,7 +10,9 @@ a percentile over a window; what pods ask for that the measurements do not show 
 counts in full, so that a burst is not let in on the strength of one idle minute. Memory, which
 cannot be taken back, is discounted less than CPU. Requests may not add up to more than a ratio of
 what the node has, whatever is measured, and only on nodes whose labels agree to that
-(`motley.api.overcommit`): a node agent refuses pods beyond its requests otherwise.
+(`motley.api.overcommit`): a node agent refuses pods beyond its requests otherwise. Where a webhook
+has raised what a stock kubelet goes by, all this is counted from what the kubelet reported, and the
+raised figure bounds the ratio too: it is what that kubelet admits.
 
 It takes the place of NodeResourcesFit. A node without recent measurements, and every resource but
 CPU and memory, is counted by plain requests.
@@ -135,7 +137,10 @@ class Overcommit:
 
     def hopeless(self, pod: PodInfo, nodes: Columns, rejected: Mask) -> Mask:
         """Where even the empty node is too small: a pod alone never gets more than there is."""
-        return self._rest.hopeless(pod, nodes, rejected)
+        lost = self._rest.hopeless(pod, nodes, rejected)
+        for resource, row in RESOURCES.items():
+            lost = lost | (rejected & (nodes.reported[row] < pod.requests.get(resource, 0)))
+        return lost
 
     def may_help(self, pod: PodInfo, event: ClusterEvent) -> bool:
         """Room is looked for everywhere: a measurement concerns all nodes."""
@@ -147,8 +152,8 @@ class Overcommit:
         total = np.zeros(nodes.size)
         for resource, row in RESOURCES.items():
             with quietly():
-                left = nodes.allocatable[row] - self.counted(resource, nodes) - asked[resource]
-                share = np.nan_to_num(left * MAX_SCORE / nodes.allocatable[row])
+                left = nodes.reported[row] - self.counted(resource, nodes) - asked[resource]
+                share = np.nan_to_num(left * MAX_SCORE / nodes.reported[row])
             total += np.clip(share, 0.0, MAX_SCORE)
         mean: Scores = np.floor(total / len(RESOURCES))
         return mean
@@ -160,7 +165,7 @@ class Overcommit:
         guaranteed = self._reserved(nodes)[row]
         latest = self.load.percent(resource, nodes)
         used = np.fmax(latest, self.load.percent(resource, nodes, self._window))
-        measured = used * nodes.allocatable[row] / 100 * self._margin[resource]
+        measured = used * nodes.reported[row] / 100 * self._margin[resource]
         unseen = self.load.unseen(resource, nodes)
         others = requested - guaranteed
         known = np.maximum(others - unseen, 0.0)
@@ -176,14 +181,14 @@ class Overcommit:
 
     def _has_room(self, pod: PodInfo, resource: str, nodes: Columns) -> Mask:
         wanted = pod.requests[resource]
-        fits: Mask = (
-            self.counted(resource, nodes) + wanted <= nodes.allocatable[RESOURCES[resource]]
-        )
+        fits: Mask = self.counted(resource, nodes) + wanted <= nodes.reported[RESOURCES[resource]]
         return fits
 
     def _within(self, pod: PodInfo, resource: str, nodes: Columns) -> Mask:
         row = RESOURCES[resource]
-        most = nodes.allocatable[row] * self._ratio(resource, nodes)
+        most = nodes.reported[row] * self._ratio(resource, nodes)
+        raised = nodes.allocatable[row] > nodes.reported[row]
+        most = np.where(raised, np.minimum(most, nodes.allocatable[row]), most)
         within: Mask = nodes.requested[row] + pod.requests[resource] <= most
         return within
 
@@ -227,7 +232,7 @@ class Overcommit:
         for name, labels in wrong.items():
             if self._warned.get(name) != labels:
                 about = Node.of({"metadata": {"name": name, "uid": name}})
-                message = f"{', '.join(labels)}: not a decimal number from 1 to 10; 1 is assumed"
+                message = f"{', '.join(labels)}: {overcommit.WRONG}"
                 self._notices.warn(about, "InvalidOvercommit", message)
         self._warned = wrong
 

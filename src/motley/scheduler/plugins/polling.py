@@ -2,6 +2,8 @@
 
 What plugins by measured use have in common besides measurements: where these come from, how long an
 answer may take, how often it is asked for, and that a source that fails is asked less and less.
+Where that lasts so long that nothing measured counts any more, an event says so: placing goes on,
+and nobody would notice that it goes by less than it is meant to.
 """
 
 import asyncio
@@ -15,12 +17,14 @@ from motley.api import status
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.backoff import Backoff
-from motley.lib.clock import Clock
+from motley.scheduler import contract
 from motley.scheduler.plugins.measured import Prometheus, ResourceMetrics, Source, SourceError
 
 log = journal.get(__name__)
 
 _SLOWEST_S = 300.0
+_REMIND_S = 1800.0  # events do not last for ever
+MISSING = "MeasurementsMissing"
 
 Take = Callable[[str, Mapping[str, float]], None]  # resource, and its use by node
 
@@ -52,9 +56,12 @@ async def poll(
     args: SourceArgs,
     client: Client,
     take: Take,
-    clock: Clock,
+    handle: contract.Handle,
+    *,
+    stale_s: float,
 ) -> None:
-    """Until cancelled. `metrics`: by resource, the series that a Prometheus is asked for."""
+    """Until cancelled. `metrics`: by resource, the series that a Prometheus is asked for.
+    `stale_s`: how long a measurement counts."""
     async with AsyncExitStack() as stack:
         if args.prometheus_api_addr:
             session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=True))
@@ -67,14 +74,44 @@ async def poll(
                 )
             else:
                 source = ResourceMetrics(client, resource)
+            outage = _Outage(f"{who}: no measurements of {resource}", stale_s, handle)
             group.create_task(
-                _repeat(who, resource, source, args.query_metric_interval_seconds, take, clock)
+                _repeat(who, resource, source, args.query_metric_interval_seconds, take, outage)
             )
 
 
+class _Outage:
+    """Tells of the time without measurements, once it matters and then now and again."""
+
+    def __init__(self, what: str, stale_s: float, handle: contract.Handle) -> None:
+        self._what = what
+        self._stale_s = stale_s
+        self._handle = handle
+        self.clock = handle.clock
+        self._good_at = self._told_at = self.clock.monotonic()
+
+    def answered(self, values: Mapping[str, float]) -> None:
+        """An answer that speaks of no node of this cluster is as good as none."""
+        nodes = self._handle.nodes.rows
+        if not nodes or any(name in nodes for name in values):
+            self._good_at = self._told_at = self.clock.monotonic()
+        else:
+            self.goes_on(f"the answer has {len(values)} nodes, none of which is in this cluster")
+
+    def goes_on(self, why: str) -> None:
+        """There is no measurement this time, either."""
+        now = self.clock.monotonic()
+        waits_s = self._stale_s if self._told_at == self._good_at else _REMIND_S
+        if now - self._told_at > waits_s:
+            self._told_at = now
+            since = f"for {now - self._good_at:.0f} s, nodes are not told apart by them"
+            self._handle.notices.warn(None, MISSING, f"{self._what} {since}: {why}")
+
+
 async def _repeat(
-    who: str, resource: str, source: Source, interval_s: float, take: Take, clock: Clock
+    who: str, resource: str, source: Source, interval_s: float, take: Take, outage: _Outage
 ) -> None:
+    clock = outage.clock
     pauses = Backoff(base_s=interval_s, cap_s=max(interval_s, _SLOWEST_S))
     while True:
         try:
@@ -82,8 +119,10 @@ async def _repeat(
         except (SourceError, status.ApiError, OSError, TimeoutError) as error:
             said = str(error) or repr(error)
             log.warning("no measurements", plugin=who, resource=resource, error=said)
+            outage.goes_on(said)
             await clock.sleep(pauses.next())
             continue
         pauses.reset()
         take(resource, values)
+        outage.answered(values)
         await clock.sleep(interval_s)

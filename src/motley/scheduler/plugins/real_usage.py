@@ -48,11 +48,13 @@ class RealUsage:
 
     def __init__(self, args: RealUsageArgs, handle: contract.Handle) -> None:
         self._args = args
+        self._handle = handle
         self._clock = handle.clock
         self._nodes = handle.nodes
         interval_s, timeout_s = args.query_metric_interval_seconds, args.query_metric_time_seconds
+        self._stale_s = float(_STALE_INTERVALS * interval_s + timeout_s)
         self._measured = Measurements(
-            stale_s=_STALE_INTERVALS * interval_s + timeout_s,
+            stale_s=self._stale_s,
             is_percent=bool(args.prometheus_api_addr),
         )
         self._requested = Requested(
@@ -71,7 +73,7 @@ class RealUsage:
             return np.zeros(nodes.size)
         percent = np.where(known, percent, math.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            unseen = self._requested.unseen(nodes, self.row) * 100 / nodes.allocatable[self.row]
+            unseen = self._requested.unseen(nodes, self.row) * 100 / nodes.reported[self.row]
         # NaN of an unknown node is dealt with where the feasible ones are known.
         pod.state[self.name] = np.nan_to_num(unseen, posinf=0.0)
         return percent
@@ -106,13 +108,17 @@ class RealUsage:
     async def background(self, client: Client) -> None:
         """Ask the source again and again, until cancelled."""
         metrics = {self.resource: self.metric}
+
+        def take(_: str, values: Mapping[str, float]) -> None:
+            self.take(values)
+
         await polling.poll(
-            self.name, metrics, self._args, client, lambda _, values: self.take(values), self._clock
+            self.name, metrics, self._args, client, take, self._handle, stale_s=self._stale_s
         )
 
     def take(self, values: Mapping[str, float]) -> None:
         """Believe these measurements from now on."""
         now = self._clock.monotonic()
         self._measured.take(values, now)
-        self._requested.snapshot(self._nodes, self.row, now)
+        self._requested.snapshot(self._nodes, self.row, now, self._clock.now())
         log.debug("measurements taken", plugin=self.name, nodes=len(values), used=values)

@@ -31,6 +31,7 @@ class Samples:
         self._at = np.full(SLOTS, -math.inf)  # when each row of the ring was begun
         self._next = 0
         self._names: list[str] = []
+        self._seating = -1
         self._aggregate: Scores | None = None
 
     def take(self, nodes: Columns, values: Scores, now: float) -> None:
@@ -71,8 +72,9 @@ class Samples:
         return found
 
     def _follow(self, nodes: Columns) -> None:
-        if self._names == nodes.names:
+        if self._seating == nodes.seating:
             return
+        self._seating = nodes.seating
         before = self._names + [""] * (len(nodes.names) - len(self._names))
         others = np.array(before) != np.array(nodes.names)
         ring = np.full((SLOTS, len(nodes.names)), np.nan)

@@ -7,7 +7,6 @@ differ stay different, which keeps the pod's QoS class.
 Invariant: what `scaled` says of a pod is what `rewrites` puts into it.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,22 +14,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from motley.api import quantity
+from motley.api import quantity, speeds
 from motley.api.views.pod import Container, Pod, PodSpec
 from motley.scheduler.podinfo import CPU, CPU_AS_WRITTEN, DEFAULT_CPU_MILLI, Requests, pod_requests
 
-NODE_SPEED, POD_SPEED = "hice.kj", "hice.kb"
+NODE_SPEED, POD_SPEED = speeds.LABEL, "hice.kb"
 ONE = Fraction(1)
 
-_DECIMAL = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 _CORE = 1000
 
-
-def speed(text: str) -> Fraction | None:
-    """A speed as a label spells it; None: not a positive decimal."""
-    if not _DECIMAL.fullmatch(text):
-        return None
-    return Fraction(text.removesuffix(".")) or None
+speed = speeds.parse
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -177,7 +170,7 @@ def annotation(asks: Mapping[str, Ask]) -> str:
 
 
 def _asks(pod: Pod) -> dict[str, Ask]:
-    if _is_limited_as_a_whole(pod.spec):
+    if _is_limited_as_a_whole(pod.spec) or _is_for_windows(pod.spec):
         return {}
     # Other init containers have no resize in Kubernetes, and serve nobody.
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
@@ -202,6 +195,11 @@ def _is_limited_as_a_whole(spec: PodSpec) -> bool:
     """CPU of the pod as a whole cannot be changed, and bounds that of its containers."""
     whole = spec.resources
     return whole is not None and (CPU in whole.requests or CPU in whole.limits)
+
+
+def _is_for_windows(spec: PodSpec) -> bool:
+    """Such pods have no resize in Kubernetes."""
+    return spec.os is not None and spec.os.name == "windows"
 
 
 def _ask(container: Container) -> Ask:
