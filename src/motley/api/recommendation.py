@@ -7,7 +7,7 @@ work takes `1 / speed` as many.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motley.api import quantity
@@ -26,6 +26,23 @@ class Policy(NamedTuple):
     most: Mapping[str, float] = {}
     resources: tuple[str, ...] = RESOURCES
     limits_too: bool = True
+
+
+class Range(NamedTuple):
+    """What a LimitRange allows a container."""
+
+    least: Mapping[str, float]
+    most: Mapping[str, float]
+
+
+def ranges(limit_range: Document) -> list[Range]:
+    """What a LimitRange says of containers."""
+    listed = (limit_range.get("spec") or {}).get("limits") or ()
+    return [
+        Range(amounts(one.get("min")), amounts(one.get("max")))
+        for one in listed
+        if one.get("type") == "Container"
+    ]
 
 
 def policy(autoscaler: Document, container: str) -> Policy:
@@ -77,6 +94,13 @@ def written(wanted: Mapping[str, float]) -> dict[str, str]:
     return found
 
 
+def _whole(name: str, amount: float) -> float:
+    """The most that can be written and is not above an amount."""
+    if name == "memory":
+        return max(1.0, math.floor(amount / _MIB)) * _MIB
+    return max(1.0, math.floor(round(amount * 1000, 3))) / 1000
+
+
 def targets(autoscaler: Document, bound: str = "target") -> dict[str, dict[str, float]]:
     """By container: what the status recommends."""
     state = autoscaler.get("status") or {}
@@ -85,22 +109,38 @@ def targets(autoscaler: Document, bound: str = "target") -> dict[str, dict[str, 
 
 
 def resources(
-    have: Document, wanted: Mapping[str, float], bounds: Policy, speed: float
+    have: Document,
+    wanted: Mapping[str, float],
+    bounds: Policy,
+    speed: float,
+    allowed: Iterable[Range] = (),
 ) -> Document:
     """A container's resources with the wanted requests; limits in the ratio they had to requests.
 
-    A container that has only a limit requests that much. One without limits gets none.
+    A container that has only a limit requests that much. One without limits gets none. Where the
+    namespace allows less, or not as little, it gets as much as is allowed.
     """
     requests, limits = dict(have.get("requests") or {}), dict(have.get("limits") or {})
     before, most = amounts(requests), amounts(limits)
     physical = {**wanted, **({"cpu": wanted["cpu"] / speed} if "cpu" in wanted else {})}
     new = {name: physical[name] for name in bounds.resources if name in physical}
+    for name, amount in new.items():
+        is_raised = bounds.limits_too and name in most and before.get(name)
+        ratio = most[name] / before[name] if is_raised else 1.0
+        for one in allowed:
+            if name in one.most:
+                amount = min(amount, _whole(name, one.most[name] / ratio))
+            amount = max(amount, one.least.get(name, 0.0))
+        new[name] = amount
     if bounds.limits_too:
         raised = {
             name: amount * most[name] / (before.get(name) or most[name])
             for name, amount in new.items()
             if name in most and (before.get(name) or most[name])
         }
+        for one in allowed:
+            tops = {n: _whole(n, one.most[n]) for n in raised.keys() & one.most.keys()}
+            raised |= {n: min(raised[n], amount) for n, amount in tops.items()}
         limits |= written(raised)
     else:
         new = {name: min(amount, most.get(name, math.inf)) for name, amount in new.items()}
@@ -109,7 +149,10 @@ def resources(
 
 
 def containers(
-    autoscaler: Document, listed: Iterable[Document], speed: float = 1.0
+    autoscaler: Document,
+    listed: Iterable[Document],
+    speed: float = 1.0,
+    allowed: Sequence[Range] = (),
 ) -> list[Document]:
     """Name and new resources of every container that is to be changed."""
     recommended = targets(autoscaler)
@@ -121,7 +164,7 @@ def containers(
         if not wanted or bounds.mode == "Off":
             continue
         have = container.get("resources") or {}
-        new = resources(have, wanted, bounds, speed)
+        new = resources(have, wanted, bounds, speed, allowed)
         if new != have:
             found.append({"name": name, "resources": new})
     return found

@@ -8,6 +8,7 @@ Holt-Winters with a season (an hour, a day, or the one that the autocorrelation 
 Invariant: a forecast is never negative, and says how wrong it was on what is known.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,6 +66,26 @@ def forecast(past: Sequence[float | None], step_s: float, horizon_s: float) -> F
     best = min(tried, key=lambda t: t.error)
     values = tuple(max(0.0, float(v)) for v in best.values)
     return Forecast(best.model, best.season * step_s, values, best.error, tests)
+
+
+def coming(
+    past: Sequence[float | None], start: float, step_s: float, until: float, now: float
+) -> Forecast | None:
+    """The steps from now until then, of a past whose first step began at `start`.
+
+    Its last step is in progress and left out: the little known of it may mislead. What is ahead
+    begins where the last whole step that is known ends, and may be over by now.
+    """
+    whole = past[:-1]
+    last = next((i for i in range(len(whole) - 1, -1, -1) if whole[i] is not None), None)
+    if last is None:
+        return None
+    end = start + (last + 1) * step_s
+    made = forecast(whole, step_s, math.ceil((until - end) / step_s) * step_s)
+    if made is None:
+        return None
+    over = max(0, int((now - end) // step_s))
+    return made._replace(values=made.values[min(over, len(made.values) - 1) :])
 
 
 def filled(past: Sequence[float | None]) -> Floats:

@@ -12,6 +12,8 @@ Invariant: two changes in one direction are at least its window apart. A policy 
 out; it does not forbid what the others allow.
 """
 
+import math
+
 from motley.api.views.autoscaling import (
     Behavior,
     HorizontalPodAutoscaler,
@@ -100,7 +102,9 @@ def limit(
         return Limited(wanted, history, _READY, words, wanted != desired)
     direction = rules.scale_up if is_up else rules.scale_down
     assert direction is not None
-    gap_s = now - max(last_scaled, history.last_scaled())
+    if last_scaled > now:  # written before the clock was put back
+        last_scaled = -math.inf
+    gap_s = now - max(last_scaled, history.last_scaled(now))
     if gap_s < (direction.stabilization_window_seconds or 0):
         return Limited(
             bounds.current, history, _backing_off(is_up), words, wanted != desired, is_able=False

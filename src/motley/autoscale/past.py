@@ -13,6 +13,8 @@ from motley.lib.clock import parse_rfc3339
 
 PATH = "/apis/history.motley.io/v1"
 Figures = list[float | None]
+_LONG, _SHORT = ("7d", "5m"), ("1h", "30s")
+_LEAST_LONG = 36  # steps: three hours
 
 
 class NoPast(Exception):
@@ -47,6 +49,34 @@ class Pasts(Protocol):
         self, namespace: str, kind: str, name: str, back: str, step: str, aggregation: str
     ) -> Mapping[str, Past]:
         """By container; empty where nothing is known of the workload. Raises NoPast."""
+
+
+async def longest(pasts: Pasts, namespace: str, kind: str, name: str) -> Mapping[str, Past]:
+    """What forecasts are made from: the last week at steps of five minutes, or, while less than
+    three hours are known, the last hour at steps of half a minute. Raises NoPast."""
+    found = await pasts.workload(namespace, kind, name, *_LONG, "avg")
+    if not found or _is_long(found):
+        return found
+    return await pasts.workload(namespace, kind, name, *_SHORT, "avg")
+
+
+def _is_long(pasts: Mapping[str, Past]) -> bool:
+    known = [[i for i, v in enumerate(p.cpu) if v is not None] for p in pasts.values()]
+    return any(places and places[-1] - places[0] >= _LEAST_LONG for places in known)
+
+
+def whole(pasts: Mapping[str, Past], quantity: str, container: str = "") -> Figures:
+    """What one container used, or all of them together; empty where there is none such.
+    `quantity` is a field of `Past`."""
+    lines: list[Figures] = [
+        getattr(past, quantity) for name, past in pasts.items() if container in ("", name)
+    ]
+    if not lines:
+        return []
+    return [
+        None if all(v is None for v in step) else sum(v for v in step if v is not None)
+        for step in zip(*lines, strict=True)
+    ]
 
 
 class ApiPasts:

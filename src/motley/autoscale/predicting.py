@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from motley.api import quantity
 from motley.api.views.autoscaling import HorizontalPodAutoscaler, MetricSpec
 from motley.api.views.pod import Pod
+from motley.autoscale import past
 from motley.autoscale.calculator import MetricError, Tolerances, requested
 from motley.autoscale.hpa import Proposal
 from motley.autoscale.past import Figures, Past
@@ -29,7 +30,7 @@ AHEAD = "autoscaling.motley.io/predict"
 DOWN = "autoscaling.motley.io/predict-down"
 CONDITION = "Predicting"
 WORST = 0.5
-_DURATION = re.compile(r"(\d+)(s|m|h)")
+_DURATION = re.compile(r"([0-9]{1,6})(s|m|h)")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 LONGEST_S = 6 * 3600
 
@@ -46,13 +47,18 @@ def wish(hpa: HorizontalPodAutoscaler) -> Wish | None:
     text = hpa.metadata.annotations.get(AHEAD)
     if not text or text in ("0", "0s"):
         return None
+    return Wish(horizon_s(AHEAD, text), hpa.metadata.annotations.get(DOWN) == "true")
+
+
+def horizon_s(asked_by: str, text: str) -> int:
+    """How far ahead a text such as `5m` asks to look. Raises ValueError."""
     matched = _DURATION.fullmatch(text)
     if matched is None:
-        raise ValueError(f"{AHEAD}: {text!r} is no duration such as 5m")
-    horizon_s = int(matched[1]) * _UNITS[matched[2]]
-    if not 10 <= horizon_s <= LONGEST_S:
-        raise ValueError(f"{AHEAD}: {text} is not between 10s and {LONGEST_S // 3600}h")
-    return Wish(horizon_s, hpa.metadata.annotations.get(DOWN) == "true")
+        raise ValueError(f"{asked_by}: {text!r} is no duration such as 5m")
+    found = int(matched[1]) * _UNITS[matched[2]]
+    if not 10 <= found <= LONGEST_S:
+        raise ValueError(f"{asked_by}: {text} is not between 10s and {LONGEST_S // 3600}h")
+    return found
 
 
 def is_predictable(spec: MetricSpec) -> bool:
@@ -65,14 +71,7 @@ def is_predictable(spec: MetricSpec) -> bool:
 def total(spec: MetricSpec, pasts: Mapping[str, Past]) -> Figures:
     """What the target used as a whole: of the container that is meant, or of all."""
     source = resource_source(spec)
-    chosen = [p for name, p in pasts.items() if source.container in ("", name)]
-    lines = [p.cpu if source.name == "cpu" else p.memory for p in chosen]
-    if not lines:
-        return []
-    return [
-        None if all(v is None for v in step) else sum(v for v in step if v is not None)
-        for step in zip(*lines, strict=True)
-    ]
+    return past.whole(pasts, source.name, source.container)
 
 
 def target_per_pod(spec: MetricSpec, pods: Sequence[Pod]) -> float:

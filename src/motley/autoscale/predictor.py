@@ -1,8 +1,5 @@
-"""Forecasts for autoscalers, made from the past that the API serves, once a minute each.
-
-The last week at steps of five minutes, or, while less than three hours are known, the last hour at
-steps of half a minute.
-"""
+"""Forecasts for autoscalers, made from the past that the API serves: once per step of it, and at
+most once a minute."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from motley.api.views.autoscaling import HorizontalPodAutoscaler
 from motley.api.views.base import Key
-from motley.autoscale import predicting
+from motley.autoscale import past, predicting
 from motley.autoscale.past import NoPast, Past, Pasts
 from motley.autoscale.predicting import Wish
 from motley.lib.clock import Clock
@@ -19,8 +16,6 @@ if TYPE_CHECKING:  # NumPy is loaded once there is something to forecast
     from motley.autoscale.forecast import Forecast
 
 _EVERY_S = 60.0
-_LONG, _SHORT = ("7d", "5m"), ("1h", "30s")
-_LEAST_LONG = 36  # steps: three hours
 
 
 class Ahead(NamedTuple):
@@ -49,45 +44,44 @@ class Predictor:
         known = self._known.get(hpa.key)
         if known is not None and now < known[0] and known[1] == _mark(hpa):
             return known[2]
-        found = await self._made(hpa, asked)
-        self._known[hpa.key] = (now + _EVERY_S, _mark(hpa), found)
+        found, holds_s = await self._made(hpa, asked)
+        self._known[hpa.key] = (now + max(_EVERY_S, holds_s), _mark(hpa), found)
         return found
 
-    async def _made(self, hpa: HorizontalPodAutoscaler, asked: Wish) -> Ahead:
+    async def _made(self, hpa: HorizontalPodAutoscaler, asked: Wish) -> tuple[Ahead, float]:
+        """And for how long it is the best that can be said: until the past is a step longer."""
         target = hpa.spec.scale_target_ref
         of = (hpa.metadata.namespace, target.kind, target.name)
         try:
-            pasts = await self._pasts.workload(*of, *_LONG, "avg")
-            if not _is_long(pasts):
-                pasts = await self._pasts.workload(*of, *_SHORT, "avg")
+            pasts = await past.longest(self._pasts, *of)
         except NoPast as error:
-            return Ahead(asked, {}, str(error))
+            return Ahead(asked, {}, str(error)), 0.0
         # A week in steps of five minutes takes a tenth of a second: not on the loop.
-        found = await asyncio.to_thread(_forecasts, hpa, pasts, asked)
-        return Ahead(asked, found, "" if found else "too little is known of the target's past")
+        now = self._clock.now()
+        found = await asyncio.to_thread(_forecasts, hpa, pasts, asked, now)
+        if not found:
+            return Ahead(asked, {}, "too little is known of the target's past"), 0.0
+        first = next(iter(pasts.values()))
+        left_s = first.moment(len(first.cpu)) - now
+        return Ahead(asked, found), min(left_s, first.step_s)
 
 
 def _mark(hpa: HorizontalPodAutoscaler) -> int:
     return hash((hpa.metadata.uid, hpa.metadata.generation, predicting.wish(hpa)))
 
 
-def _is_long(pasts: Mapping[str, Past]) -> bool:
-    known = [[i for i, v in enumerate(p.cpu) if v is not None] for p in pasts.values()]
-    return any(places and places[-1] - places[0] >= _LEAST_LONG for places in known)
-
-
 def _forecasts(
-    hpa: HorizontalPodAutoscaler, pasts: Mapping[str, Past], asked: Wish
+    hpa: HorizontalPodAutoscaler, pasts: Mapping[str, Past], asked: Wish, now: float
 ) -> "dict[int, Forecast]":
     from motley.autoscale import forecast
 
     found = {}
-    step_s = next((p.step_s for p in pasts.values()), 0.0)
+    first = next(iter(pasts.values()), None)
     for index, spec in enumerate(hpa.spec.metrics):
-        if step_s and predicting.is_predictable(spec):
-            # The step in progress is left out: the little known of it may mislead.
-            line = predicting.total(spec, pasts)[:-1]
-            made = forecast.forecast(line, step_s, asked.horizon_s + step_s)
+        if first is not None and predicting.is_predictable(spec):
+            line = predicting.total(spec, pasts)
+            until = first.moment(len(line)) + asked.horizon_s
+            made = forecast.coming(line, first.start, first.step_s, until, now)
             if made is not None:
                 found[index] = made
     return found

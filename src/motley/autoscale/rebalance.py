@@ -49,6 +49,7 @@ class Node:
     requested: Amount = NOTHING
     speed: float = 1.0
     takes_pods: bool = True  # ready and not cordoned
+    promisable: Amount | None = None  # what may be requested of it, if not its capacity
 
     def share(self, used: Amount, resource: str) -> float:
         """How much of a resource that would be."""
@@ -133,11 +134,28 @@ Fits = Callable[[Pod, Node], str]
 class _State:
     """The world as it will be after the moves so far."""
 
-    nodes: dict[str, Node]
     used: dict[str, Amount]
     requested: dict[str, Amount]
     budgets: dict[str, int]
     moved: Counter[str] = field(default_factory=Counter)
+    # Nodes that might take a pod, and why the others take none: asked for every pod there is.
+    open: dict[str, Node] = field(default_factory=dict)
+    closed: dict[str, str] = field(default_factory=dict)
+    refusing: Counter[str] = field(default_factory=Counter)  # how many of them, by reason
+
+    def note(self, node: Node, settings: Settings) -> None:
+        """See whether a node could take any pod at all."""
+        why = "" if node.takes_pods else "take no pods"
+        if not why and (over := _over(node, self.used[node.name], settings.middle)):
+            why = _above(over[0], settings)
+        self.open.pop(node.name, None)
+        if before := self.closed.pop(node.name, ""):
+            self.refusing[before] -= 1
+        if why:
+            self.closed[node.name] = why
+            self.refusing[why] += 1
+        else:
+            self.open[node.name] = node
 
 
 def plan(
@@ -153,11 +171,15 @@ def plan(
     node were last moved, by `Pod.group` and by the node's name."""
     found = Plan()
     state = _State(
-        {n.name: n for n in nodes},
         {n.name: n.used for n in nodes},
         {n.name: n.requested for n in nodes},
         dict(budgets),
     )
+    for node in nodes:
+        state.note(node, settings)
+    theirs: dict[str, list[Pod]] = {}
+    for pod in pods:
+        theirs.setdefault(pod.node, []).append(pod)
     for node in sorted(nodes, key=lambda n: -_heat(n, n.used, settings)):
         over = _over(node, node.used, settings.high)
         if not over:
@@ -165,10 +187,10 @@ def plan(
         found.hot[node.name] = "; ".join(
             f"{r} at {node.share(node.used, r):.0%}, threshold {settings.high[r]:.0%}" for r in over
         )
-        theirs = [p for p in pods if p.node == node.name]
         # What is too much decides who leaves first.
-        theirs.sort(key=lambda p: (p.priority, -max(node.share(p.used, r) for r in over), p.key))
-        for pod in theirs:
+        leaving = theirs.get(node.name, [])
+        leaving.sort(key=lambda p: (p.priority, -max(node.share(p.used, r) for r in over), p.key))
+        for pod in leaving:
             if why := _objection(pod, node, state, settings, rested, now, found):
                 found.refusals.append(Refusal(pod, why))
                 continue
@@ -177,6 +199,8 @@ def plan(
                 found.refusals.append(Refusal(pod, why))
                 continue
             _carry(pod, node, target, state)
+            for changed in (node, target):
+                state.note(changed, settings)
             found.moves.append(Move(pod, target.name, why))
     return found
 
@@ -219,6 +243,8 @@ def _objection(
         return f"the node has its {settings.per_node} moves of this round"
     if state.moved[pod.group] >= settings.per_workload:
         return f"its workload has its {settings.per_workload} moves of this round"
+    if len(pod.budgets) > 1:
+        return "more than one disruption budget counts it: it cannot be evicted"
     spent = [name for name in pod.budgets if state.budgets.get(name, 0) <= 0]
     if spent:
         return f"disruption budget {spent[0]} allows no more"
@@ -232,20 +258,23 @@ def _target(
     best: tuple[float, Node] | None = None
     reasons: Counter[str] = Counter()
     heat = max(source.share(state.used[source.name], r) for r in over)
-    for node in state.nodes.values():
+    for node in state.open.values():
         if node.name == source.name:
             continue
-        why = _unfit(pod, source, node, state, settings, fits)
         after = state.used[node.name].plus(_there(pod, source, node))
         reached = max(node.share(after, r) for r in over)
+        why = _full(pod, node, after, state, settings)
         if not why and reached + settings.gain > heat:
             why = "would not be clearly cooler"
-        if why:
+        if why := why or fits(pod, node):
             reasons[why] += 1
         elif best is None or (reached, node.name) < (best[0], best[1].name):
             best = (reached, node)
     if best is None:
-        listed = ", ".join(f"{count} node(s) {why}" for why, count in sorted(reasons.items()))
+        reasons += state.refusing
+        if source.name in state.closed:
+            reasons[state.closed[source.name]] -= 1
+        listed = ", ".join(f"{n} node(s) {why}" for why, n in sorted((+reasons).items()))
         return None, f"nowhere is better: {listed or 'there is no other node'}"
     name = over[0]
     gone = source.share(pod.used, name)
@@ -259,21 +288,18 @@ def _there(pod: Pod, source: Node, node: Node) -> Amount:
     return Amount(pod.used.cpu * source.speed / node.speed, pod.used.memory)
 
 
-def _unfit(
-    pod: Pod, source: Node, node: Node, state: _State, settings: Settings, fits: Fits
-) -> str:
-    if not node.takes_pods:
-        return "take no pods"
-    if why := fits(pod, node):
-        return why
+def _full(pod: Pod, node: Node, after: Amount, state: _State, settings: Settings) -> str:
     promised = state.requested[node.name].plus(pod.requested)
     for name in RESOURCES:
-        if getattr(promised, name) > getattr(node.capacity, name):
+        if getattr(promised, name) > getattr(node.promisable or node.capacity, name):
             return f"have too little {name} left to request"
-    after = state.used[node.name].plus(_there(pod, source, node))
     if over := _over(node, after, settings.middle):
-        return f"would be above {settings.middle[over[0]]:.0%} of {over[0]}"
+        return _above(over[0], settings)
     return ""
+
+
+def _above(resource: str, settings: Settings) -> str:
+    return f"would be above {settings.middle[resource]:.0%} of {resource}"
 
 
 def _carry(pod: Pod, source: Node, target: Node, state: _State) -> None:

@@ -57,8 +57,9 @@ class History:
     downs: tuple[tuple[float, int], ...] = ()
 
     def begun(self, current: int, now: float) -> "History":
-        """At first sight the present size counts as recommended: a restart shrinks nothing."""
-        if self.recommendations:
+        """At first sight the present size counts as recommended: a restart shrinks nothing, nor
+        does a clock that is put back."""
+        if any(at <= now for at, _ in self.recommendations):
             return self
         return replace(self, recommendations=((now, current),))
 
@@ -70,15 +71,18 @@ class History:
 
     def scaled(self, before: int, after: int, now: float, keep_s: float) -> "History":
         """With one more change of the target."""
+        ups, downs = (
+            tuple(e for e in listed if now - keep_s <= e[0] <= now)
+            for listed in (self.ups, self.downs)
+        )
         if after > before:
-            kept = tuple(e for e in self.ups if e[0] >= now - keep_s)
-            return replace(self, ups=(*kept, (now, after - before)))
-        kept = tuple(e for e in self.downs if e[0] >= now - keep_s)
-        return replace(self, downs=(*kept, (now, before - after)))
+            return replace(self, ups=(*ups, (now, after - before)), downs=downs)
+        return replace(self, ups=ups, downs=(*downs, (now, before - after)))
 
-    def last_scaled(self) -> float:
+    def last_scaled(self, now: float) -> float:
         """When the target was last changed; never is minus infinity."""
-        return max((at for at, _ in (*self.ups, *self.downs)), default=-math.inf)
+        changes = (at for at, _ in (*self.ups, *self.downs) if at <= now)
+        return max(changes, default=-math.inf)
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def _limit_plainly(
     bounds: Bounds, desired: int, history: History, now: float, settings: Settings
 ) -> Limited:
     window_s = settings.downscale_stabilization_s
-    recent = [r for at, r in history.recommendations if at >= now - window_s]
+    recent = [r for at, r in history.recommendations if now - window_s <= at <= now]
     steady = max([desired, *recent])
     after = history.recommended(desired, now, window_s)
     able = _READY if steady == desired else _DOWN_STEADIED
@@ -170,8 +174,8 @@ def _steadied(
     up_s = float(up.stabilization_window_seconds or 0)
     given = down.stabilization_window_seconds
     down_s = settings.downscale_stabilization_s if given is None else float(given)
-    lowest = min([desired, *(r for at, r in history.recommendations if at > now - up_s)])
-    highest = max([desired, *(r for at, r in history.recommendations if at > now - down_s)])
+    lowest = min([desired, *(r for at, r in history.recommendations if now - up_s < at <= now)])
+    highest = max([desired, *(r for at, r in history.recommendations if now - down_s < at <= now)])
     steady = min(max(bounds.current, lowest), highest)
     return steady, history.recommended(desired, now, max(up_s, down_s))
 
@@ -196,8 +200,8 @@ def _at_rate(
 def _at_start(policy: ScalingPolicy, current: int, history: History, now: float) -> int:
     """How many there were when the period began that ends now."""
     since = now - policy.period_seconds
-    added = sum(n for at, n in history.ups if at > since)
-    taken = sum(n for at, n in history.downs if at > since)
+    added = sum(n for at, n in history.ups if since < at <= now)
+    taken = sum(n for at, n in history.downs if since < at <= now)
     return current - added + taken
 
 

@@ -44,6 +44,13 @@ class Bounds(NamedTuple):
     memory: float
 
 
+class Oom(NamedTuple):
+    """A container was ended for lack of memory: when, and how much would have been enough."""
+
+    at: float
+    needed: float
+
+
 class Recommendation(NamedTuple):
     """What to request, between which bounds pods are left alone, and how much is known."""
 
@@ -59,10 +66,10 @@ class _Weighed(NamedTuple):
 
 
 def recommend(
-    mean: Past, highest: Past, now: float, settings: Settings, ooms: Sequence[float] = ()
+    mean: Past, highest: Past, now: float, settings: Settings, ooms: Sequence[Oom] = ()
 ) -> Recommendation | None:
-    """From a container's steps: their means for CPU, their peaks for memory. `ooms`: the limits at
-    which containers were ended for lack of memory lately. None without a single sample."""
+    """From a container's steps: their means for CPU, their peaks for memory, as which those that
+    would have been needed count as well. None without a single sample."""
     cpu = _cpu(mean, now, settings)
     memory = _memory(highest, now, settings, ooms)
     if not cpu.values or not memory.values:
@@ -103,18 +110,23 @@ def _cpu(past: Past, now: float, settings: Settings) -> _Weighed:
     return found
 
 
-def _memory(past: Past, now: float, settings: Settings, ooms: Iterable[float]) -> _Weighed:
+def _memory(past: Past, now: float, settings: Settings, ooms: Iterable[Oom]) -> _Weighed:
     """The peak of each of the last days, counted back from now."""
     peaks: dict[int, float] = {}
     for index, peak in enumerate(past.memory_pod_max):
         if peak is not None and past.pods[index]:
             day = int(max(0.0, now - past.moment(index)) // _DAY_S)
             peaks[day] = max(peaks.get(day, 0.0), peak)
-    for limit in ooms:
-        needed = max(limit * settings.oom_factor, limit + settings.oom_more)
-        peaks[0] = max(peaks.get(0, 0.0), needed)
+    for oom in ooms:
+        day = int(max(0.0, now - oom.at) // _DAY_S)
+        peaks[day] = max(peaks.get(day, 0.0), oom.needed)
     weights = [0.5 ** (day * _DAY_S / settings.half_life_s) for day in peaks]
     return _Weighed(list(peaks.values()), weights)
+
+
+def enough(limit: float, settings: Settings) -> float:
+    """What a container needs that was ended at this limit, as far as anybody can tell."""
+    return max(limit * settings.oom_factor, limit + settings.oom_more)
 
 
 def percentile(of: _Weighed, share: float) -> float:

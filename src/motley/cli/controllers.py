@@ -51,8 +51,20 @@ log = journal.get(__name__)
     show_default=True,
     help="Which to run, by name and comma-separated: * is all, -NAME all but this one.",
 )
-@component_options.leader_elect(
-    "Work only while holding the lease kube-system/kube-controller-manager."
+@component_options.leader_elect("Work only while holding the lease that the next two name.")
+@click.option(
+    "--leader-elect-resource-name",
+    "lease_name",
+    default=service.LEASE,
+    show_default=True,
+    help="The lease's name; on a cluster whose controllers these are not, one of their own.",
+)
+@click.option(
+    "--leader-elect-resource-namespace",
+    "lease_namespace",
+    default=service.LEASE_NAMESPACE,
+    show_default=True,
+    help="The lease's namespace.",
 )
 @click.option(
     "--cluster-signing-cert-file",
@@ -79,6 +91,8 @@ def command(
     node_monitor_grace_s: float,
     chosen: str,
     leader_elect: bool,
+    lease_name: str,
+    lease_namespace: str,
     signing_cert: Path | None,
     signing_key: Path | None,
     health_port: int,
@@ -99,6 +113,8 @@ def command(
             **heterogeneity_options.chosen(others),
             **rebalance_options.chosen(others),
             leader_elect=leader_elect,
+            lease_name=lease_name,
+            lease_namespace=lease_namespace,
             controllers=tuple(name.strip() for name in chosen.split(",")),
         )
         config = kubeconfig.load(path)
@@ -114,8 +130,9 @@ def command(
 
 
 async def _main(config: kubeconfig.Config, options: service.Options, health_port: int) -> None:
-    # The name under which tools know the owner of what controllers write, and leave it alone.
-    async with Client(config, user_agent="kube-controller-manager") as client:
+    # The name under which tools know the owner of what controllers write, and leave it alone:
+    # kube-controller-manager, unless that is somebody else here.
+    async with Client(config, user_agent=options.lease_name) as client:
         manager = service.build(client, options, meters=metrics.make())
         async with asyncio.TaskGroup() as group:
             group.create_task(health.serve(health_port, manager.is_ready))

@@ -53,6 +53,7 @@ class LeaderElection:
         self._clock = clock
         self._observed: tuple[str | None, str | None] | None = None
         self._observed_at = 0.0
+        self._has_complained = False
         self.is_leader = False
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -97,6 +98,9 @@ class LeaderElection:
             async with asyncio.timeout(self._renew_deadline_s):
                 return await self._take()
         except (status.ApiError, TimeoutError) as error:
+            if isinstance(error, status.Forbidden) and not self._has_complained:
+                self._has_complained = True  # once: no time will change it, and nobody works
+                log.warning("lease may not be taken", lease=self._name, error=str(error))
             log.debug("lease not taken", lease=self._name, error=str(error))
             return False
 

@@ -1,6 +1,7 @@
 """Nodes that do not exist: Ready at once, and every pod bound to them runs at once.
 
-A pod runs until it is deleted, unless its annotations say when and how it ends (`fakescript`).
+A pod runs until it is deleted, unless its annotations say when and how it ends (`fakescript`), and
+has whatever it is resized to.
 For load tests of the scheduler, the controllers and the API server, and for trying things without
 a container runtime. One process plays thousands of nodes: one watch of pods, leases renewed in
 an even stream.
@@ -11,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from motley.api import status
 from motley.api.views.base import Key
+from motley.api.views.container import Container
 from motley.api.views.core import Lease, Node
 from motley.api.views.pod import Pod
 from motley.client.informer import Change, Informer
@@ -177,6 +179,8 @@ class FakeNodes:
             if not (pod.status.phase == "Running" and pod.is_ready):
                 await self._start(pod)
                 return None
+            if resized := other_resources(pod):
+                await self._post_pod(pod, resized, type_="strategic")
             return await self._play(pod)
         except (status.NotFound, status.Conflict):
             return None  # gone meanwhile
@@ -205,10 +209,14 @@ class FakeNodes:
         await self._post_pod(pod, fakescript.ended(pod, now))
         return None
 
-    async def _post_pod(self, pod: Pod, state: Mapping[str, Any]) -> None:
+    async def _post_pod(
+        self, pod: Pod, state: Mapping[str, Any], type_: Literal["merge", "strategic"] = "merge"
+    ) -> None:
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": state}
-        await self._client.patch(Pod, meta.name, meta.namespace, body, subresource="status")
+        await self._client.patch(
+            Pod, meta.name, meta.namespace, body, type=type_, subresource="status"
+        )
 
     async def _start(self, pod: Pod) -> None:
         address = pod.status.pod_ip or str(IPv4Address(_POD_ADDRESSES + next(self._addresses)))
@@ -304,7 +312,24 @@ def running(pod: Pod, address: str, host: str, now: float) -> dict[str, Any]:
                 "restartCount": 0,
                 "state": {"running": {"startedAt": stamp}},
                 "lastState": {},
+                "resources": _resources(container),
             }
             for container in pod.spec.containers
         ],
     }
+
+
+def other_resources(pod: Pod) -> dict[str, Any]:
+    """What of a running pod's status is no longer so after a resize; empty: nothing."""
+    told = {s.name: s.resources for s in pod.status.container_statuses}
+    changed = [
+        {"name": container.name, "resources": _resources(container)}
+        for container in pod.spec.containers
+        if told.get(container.name) not in (None, container.resources)
+    ]
+    return {"containerStatuses": changed} if changed else {}
+
+
+def _resources(container: Container) -> dict[str, Any]:
+    requests, limits = container.resources.requests, container.resources.limits
+    return ({"requests": requests} if requests else {}) | ({"limits": limits} if limits else {})

@@ -61,11 +61,11 @@ class HorizontalPodAutoscalerController:
 
     def _changed(self, change: Change[HorizontalPodAutoscaler]) -> None:
         old, new = change.old, change.new
-        if new is None:
+        if new is None or (old is not None and old.metadata.uid != new.metadata.uid):
             self._histories.pop(change.key, None)
             self._selectors.pop(change.key, None)
             self._predictor.forget(change.key)
-        elif (
+        if new is not None and (
             old is None
             or old.metadata.uid != new.metadata.uid
             or old.spec != new.spec
@@ -187,12 +187,14 @@ class HorizontalPodAutoscalerController:
         return pods
 
     def _selecting(self, namespace: str, pods: list[Pod]) -> list[Key]:
+        # Pods of one template are labelled alike: each set of labels is judged once.
+        unlike = {frozenset(p.metadata.labels.items()): p.metadata.labels for p in pods}.values()
         return [
             key
             for key, selector in self._selectors.items()
             if key.namespace == namespace
             and self._autoscalers.get(key) is not None
-            and any(selector.matches(pod.metadata.labels) for pod in pods)
+            and any(selector.matches(labels) for labels in unlike)
         ]
 
     def _refuse(

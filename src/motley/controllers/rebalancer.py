@@ -9,6 +9,7 @@ Invariant: only nodes that were hot in the look before as well lose pods, and on
 Eviction API; what a budget refuses stays, and nothing is tried again before the next look.
 """
 
+import asyncio
 from typing import Any
 
 from motley.api import status
@@ -61,6 +62,7 @@ class Rebalancer:
         try:
             nodes: Any = await self._client.raw("GET", f"{METRICS}/nodes")
             pods: Any = await self._client.raw("GET", f"{METRICS}/pods")
+            volumes, images = await rebalancing.more(self._client)
         except status.ApiError as error:
             log.info("nothing is known of the use of nodes", error=error.message)
             return
@@ -70,9 +72,15 @@ class Rebalancer:
             self._budgets.items(),
             {name: use for (_, name), use in rebalancing.uses(nodes).items()},
             rebalancing.uses(pods),
+            volumes,
+            images,
         )
-        now = self._clock.now()
-        found = rebalancing.plan(seen, self._owners.of, settings, self._rested, now)
+        now = self._clock.monotonic()
+        self._rested = {k: at for k, at in self._rested.items() if now - at < settings.rest_s}
+        # Ten thousand pods take seconds where no node has room: not on the loop.
+        found = await asyncio.to_thread(
+            rebalancing.plan, seen, self._owners.of, settings, self._rested, now
+        )
         before, self._hot = self._hot, set(found.hot)
         for node, why in found.hot.items():
             log.info("node is hot", node=node, why=why, since_before=node in before)
@@ -83,16 +91,19 @@ class Rebalancer:
 
     async def _move(self, move: Move) -> None:
         pod = self._pods.get(Key(move.pod.namespace, move.pod.name))
-        if pod is None:
-            return
+        if pod is None or pod.spec.node_name != move.pod.node:
+            return  # gone; or its successor has its name, and is elsewhere already
         try:
             await resizing.evict(self._client, pod)
         except status.TooManyRequests as error:
             self._recorder.event(pod, "Normal", "RebalancingRefused", error.message)
             return
-        except status.NotFound:
+        except (status.NotFound, status.Conflict):
             return
-        now = self._clock.now()
+        except status.ApiError as error:  # of this pod: the others, and the next look, go on
+            log.warning("pod not moved", pod=move.pod.key, error=error.message)
+            return
+        now = self._clock.monotonic()
         self._rested[move.pod.node] = self._rested[move.pod.group] = now
         self._recorder.event(pod, "Normal", "Rebalanced", f"Evicted: it {move.reason}")
         log.info("pod moved off a hot node", pod=move.pod.key, node=move.pod.node, why=move.reason)
@@ -100,10 +111,13 @@ class Rebalancer:
     def _tell(self, found: Plan) -> None:
         """A node that is hot and cannot be helped is worth a word."""
         helped = {move.pod.node for move in found.moves}
+        refused: dict[str, set[str]] = {}
+        for refusal in found.refusals:
+            refused.setdefault(refusal.pod.node, set()).add(refusal.reason)
         for name, why in found.hot.items():
             node = self._nodes.get(Key("", name))
             if name in helped or node is None:
                 continue
-            reasons = {r.reason for r in found.refusals if r.pod.node == name}
+            reasons = refused.get(name, ())
             text = f"{why}; no pod is moved: {'; '.join(sorted(reasons)) or 'it runs none'}"
             self._recorder.event(node, "Warning", "HotNode", text[:1000])

@@ -1,23 +1,33 @@
-"""What `autoscale.rebalance` decides by, from objects of the cluster and measurements. Pure.
+"""What `autoscale.rebalance` decides by, from objects of the cluster and measurements.
 
 The controller reads the objects from informers, `motley rebalance` from lists; both come to the
-same plan.
+same plan. Pure but for `more`, which both read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from motley.api import quantity
+import msgspec
+
+from motley.api import amounts, overcommit, quantity, status
 from motley.api.selectors import Selector
+from motley.api.views.base import Object
 from motley.api.views.core import Node
+from motley.api.views.motley import ImageMap
 from motley.api.views.pod import Pod
 from motley.api.views.policy import PodDisruptionBudget
+from motley.api.views.storage import PersistentVolume
 from motley.autoscale import rebalance
 from motley.autoscale.rebalance import Amount, Plan, Settings
+from motley.client.rest import Client
 from motley.controllers import nodespeed
-from motley.controllers.nodefit import Rules
+from motley.controllers.placement import Placement
 from motley.controllers.topowner import Owner
+from motley.lib import journal
+
+log = journal.get(__name__)
+T = TypeVar("T", bound=Object)
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 NEVER = "motley.io/rebalance"  # with the value `never`: leave this pod alone
@@ -34,19 +44,36 @@ class Seen:
     budgets: Sequence[PodDisruptionBudget]
     node_use: Mapping[str, Amount]
     pod_use: Mapping[tuple[str, str], Amount]
+    volumes: Sequence[PersistentVolume] | None = ()  # None: nobody may tell them
+    images: Sequence[ImageMap] = ()
+
+
+async def more(client: Client) -> tuple[list[PersistentVolume] | None, list[ImageMap]]:
+    """The volumes and the images of a cluster, as far as it has them and they may be read."""
+    images = await _listed(client, ImageMap)
+    return await _listed(client, PersistentVolume), images or []
+
+
+async def _listed(client: Client, cls: type[T]) -> list[T] | None:
+    try:
+        return (await client.list(cls)).items
+    except (status.NotFound, status.Forbidden) as error:
+        log.debug("not everything is known of where pods can go", error=error.message)
+        return None
 
 
 def uses(answer: Any) -> dict[tuple[str, str], Amount]:
     """By namespace and name, from a list of metrics; what cannot be read is left out."""
     found = {}
-    for item in answer.get("items") or () if isinstance(answer, dict) else ():
+    items = answer.get("items") if isinstance(answer, dict) else None
+    for item in items if isinstance(items, list) else ():
         try:
             parts = item.get("containers") or [item]
             cpu = sum(quantity.quantity(p["usage"]["cpu"]).nano for p in parts) / 1e9
             memory = sum(quantity.quantity(p["usage"]["memory"]).nano for p in parts) / 1e9
             metadata = item["metadata"]
             found[metadata.get("namespace", ""), metadata["name"]] = Amount(cpu, memory)
-        except (LookupError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             continue
     return found
 
@@ -66,28 +93,32 @@ def plan(
     for pod in placed:
         name = pod.spec.node_name
         requested[name] = requested.get(name, rebalance.NOTHING).plus(_requests(pod))
-    budgets = [(b, Selector.of(b.spec.selector)) for b in seen.budgets]
+    budgets: dict[str, list[tuple[str, Selector]]] = {}
+    for budget in seen.budgets:
+        listed = budgets.setdefault(budget.metadata.namespace, [])
+        listed.append((_name(budget), Selector.of(budget.spec.selector)))
+    placement = Placement(seen.nodes, placed, owner, seen.volumes, seen.images)
     known = [
         rebalance.Node(
             name,
-            _amount(node.status.allocatable),
+            _amount(overcommit.reported_by(node)),
             seen.node_use[name],
             requested.get(name, rebalance.NOTHING),
             nodespeed.known(node),
             node.is_ready and not node.spec.unschedulable,
+            _amount(node.status.allocatable),
         )
         for name, node in nodes.items()
         if name in seen.node_use
     ]
     movable = [
-        _pod(pod, use, owner(pod), budgets)
+        _pod(pod, use, owner(pod), budgets, placement)
         for pod in placed
         if (use := seen.pod_use.get((pod.metadata.namespace, pod.metadata.name))) is not None
     ]
 
     def fits(pod: rebalance.Pod, node: rebalance.Node) -> str:
-        is_there = _rules(pods[pod.key]).fit(nodes[node.name]).run
-        return "" if is_there else "do not match its selectors or tolerations"
+        return placement.why_not(pods[pod.key], nodes[node.name])
 
     allowed = {_name(b): b.status.disruptions_allowed for b in seen.budgets}
     return rebalance.plan(known, movable, allowed, settings, rested, now, fits)
@@ -97,13 +128,13 @@ def _pod(
     pod: Pod,
     use: Amount,
     owner: Owner | None,
-    budgets: Iterable[tuple[PodDisruptionBudget, Selector]],
+    budgets: Mapping[str, Iterable[tuple[str, Selector]]],
+    placement: Placement,
 ) -> rebalance.Pod:
     covering = [
-        _name(budget)
-        for budget, selector in budgets
-        if budget.metadata.namespace == pod.metadata.namespace
-        and selector.matches(pod.metadata.labels)
+        name
+        for name, selector in budgets.get(pod.metadata.namespace, ())
+        if selector.matches(pod.metadata.labels)
     ]
     return rebalance.Pod(
         pod.metadata.namespace,
@@ -114,7 +145,7 @@ def _pod(
         f"{owner.kind}/{owner.name}" if owner is not None else "",
         pod.spec.priority or 0,
         tuple(covering),
-        _objection(pod),
+        _objection(pod) or placement.objection(pod),
     )
 
 
@@ -136,18 +167,10 @@ def _objection(pod: Pod) -> str:
     return ""
 
 
-def _rules(pod: Pod) -> Rules:
-    node_affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = node_affinity.required if node_affinity else None
-    terms = required.node_selector_terms if required else None
-    return Rules("", pod.spec.node_selector, terms, pod.spec.tolerations)
-
-
 def _requests(pod: Pod) -> Amount:
-    found = rebalance.NOTHING
-    for container in pod.spec.containers:
-        found = found.plus(_amount(container.resources.requests))
-    return found
+    wanted = amounts.of_pod(msgspec.to_builtins(pod.spec), "requests")
+    cpu, memory = (wanted[n].nano / 1e9 if n in wanted else 0.0 for n in rebalance.RESOURCES)
+    return Amount(cpu, memory)
 
 
 def _amount(listed: Mapping[str, Any]) -> Amount:

@@ -1,23 +1,26 @@
 """What a pod requests, whether that is to be changed, and how far a change has come.
 
-Pure but for `evict`, which those who move pods use as well.
+Pure but for `Ooms`, which remembers, and `evict`, which those who move pods use as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from motley.api import quantity, recommendation
 from motley.api.autoscalingk8s import HIGHER
+from motley.api.views.base import Key
 from motley.api.views.pod import Pod
 from motley.api.views.verticalautoscaling import EvictionRequirement
 from motley.autoscale import vpa
-from motley.autoscale.vpa import Bounds, Recommendation
+from motley.autoscale.vpa import Bounds, Oom, Recommendation, Settings
 from motley.client.rest import Client
 from motley.lib.clock import parse_rfc3339
 
 Document = dict[str, Any]
 
 _NAN = float("nan")
+_OOM_S = 7 * 86400.0
+_OOMS = 1000  # of one autoscaler
 
 
 def containers(pod: Pod) -> list[Document]:
@@ -102,20 +105,72 @@ def stuck(pod: Pod, now: float, patience_s: float) -> str:
     return ""
 
 
-def ooms(pods: Iterable[Pod], container: str) -> list[float]:
-    """The limits at which containers of this name were ended for lack of memory."""
-    return list(_ooms(pods, container))
+class Killed(NamedTuple):
+    """A container that was ended for lack of memory, and what it has now."""
+
+    pod: str  # uid
+    container: str
+    at: str
+    limit: float
+    request: float
 
 
-def _ooms(pods: Iterable[Pod], container: str) -> Iterator[float]:
+def killed(pods: Iterable[Pod]) -> Iterator[Killed]:
+    """What the status of pods still tells of it."""
     for pod in pods:
+        parts = {part.name: part.resources for part in pod.spec.containers}
         for state in pod.status.container_statuses:
-            ended = state.last_state.terminated or state.state.terminated
-            if state.name != container or ended is None or ended.reason != "OOMKilled":
+            have = parts.get(state.name)
+            if have is None or "memory" not in have.limits:
                 continue
-            for part in pod.spec.containers:
-                if part.name == container and "memory" in part.resources.limits:
-                    yield float(quantity.to_int(part.resources.limits["memory"]))
+            limit = float(quantity.to_int(have.limits["memory"]))
+            request = float(quantity.to_int(have.requests.get("memory", "0")))
+            for ended in (state.last_state.terminated, state.state.terminated):
+                if ended is not None and ended.reason == "OOMKilled" and ended.finished_at:
+                    yield Killed(pod.metadata.uid, state.name, ended.finished_at, limit, request)
+
+
+class Ooms:
+    """Remembers how much memory would have been enough, container by container.
+
+    A pod's status tells of a container's last end for as long as the pod lives, beside the limit it
+    has *now*. So the limit counts that was there when the end was first seen: else what was raised
+    because of it would be raised again at every look. Of an end before this process there is no
+    such knowledge; where a recommendation was made already, it was the answer.
+    """
+
+    def __init__(self, began: float, settings: Settings) -> None:
+        self._began, self._settings = began, settings
+        self._seen: dict[Key, dict[tuple[str, str, str], Oom]] = {}
+
+    def forget(self, autoscaler: Key) -> None:
+        """The autoscaler is gone."""
+        self._seen.pop(autoscaler, None)
+
+    def look(
+        self, autoscaler: Key, pods: Iterable[Pod], recommended: Container[str], now: float
+    ) -> dict[str, list[Oom]]:
+        """By container: what the last days have shown."""
+        seen = self._seen.setdefault(autoscaler, {})
+        for one in killed(pods):
+            known = (one.pod, one.container, one.at)
+            if known in seen:
+                continue
+            at = parse_rfc3339(one.at)
+            needed = vpa.enough(one.limit, self._settings)
+            if at < self._began and one.container in recommended:
+                needed = one.request / (1.0 + self._settings.margin)
+            seen[known] = Oom(at, needed)
+        oldest = [k for k, oom in seen.items() if oom.at < now - _OOM_S]
+        for known in oldest:
+            del seen[known]
+        found: dict[str, list[Oom]] = {}
+        # A container that ends again and again leaves no more than its last ones.
+        recent = sorted(seen.items(), key=lambda item: item[1].at)[-_OOMS:]
+        self._seen[autoscaler] = dict(recent)
+        for (_, container, _), oom in recent:
+            found.setdefault(container, []).append(oom)
+        return found
 
 
 async def evict(client: Client, pod: Pod) -> None:

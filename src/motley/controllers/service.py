@@ -60,6 +60,8 @@ from motley.controllers.zones import Rates
 from motley.lib.clock import SYSTEM, Clock
 from motley.registry.settings import Registries
 
+LEASE, LEASE_NAMESPACE = "kube-controller-manager", "kube-system"
+
 
 class KeptPasts(Pasts, Service, Protocol):
     """The past of workloads, kept by somebody who must run for it."""
@@ -86,6 +88,8 @@ class Options:
     signing_cert: Path | None = None
     signing_key: Path | None = None
     leader_elect: bool = True
+    lease_name: str = LEASE
+    lease_namespace: str = LEASE_NAMESPACE
     controllers: tuple[str, ...] = ("*",)
     """Which to run: names, `*` for all, `-name` for all but this one."""
 
@@ -117,7 +121,9 @@ def build(
     options = options or Options()
     election = None
     if options.leader_elect:
-        election = LeaderElection(client, "kube-controller-manager", clock=clock)
+        election = LeaderElection(
+            client, options.lease_name, namespace=options.lease_namespace, clock=clock
+        )
     manager = Manager(client, clock=clock, election=election, meters=meters)
     pasts = options.pasts(manager.context) if options.pasts is not None else None
     if pasts is not None:

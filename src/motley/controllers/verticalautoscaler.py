@@ -10,8 +10,8 @@ one whose predecessor was evicted to no effect; a pod within its bounds is left 
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from motley.api import recommendation, status
 from motley.api.views.base import Key
@@ -28,6 +28,7 @@ from motley.client.workqueue import WorkQueue
 from motley.controllers import nodespeed, resizing
 from motley.controllers.manager import Context
 from motley.controllers.reconciler import Requeue
+from motley.controllers.resizing import Ooms
 from motley.controllers.topowner import TopOwners
 from motley.lib import journal
 from motley.lib.clock import parse_rfc3339
@@ -42,6 +43,25 @@ _IN_PLACE = ("InPlaceOrRecreate", "Auto")
 _EVICTING = (*_IN_PLACE, "Recreate")
 _LEAST_PODS = 2  # Kubernetes' updater, too, does not evict the only pod of a workload
 _LOW_DAYS = 1.0
+
+
+class _Evicted(NamedTuple):
+    """Since when pods are evicted for a recommendation, which, and what the last of them had."""
+
+    since: float
+    targets: Mapping[str, Mapping[str, float]]
+    containers: list[Document]
+
+    def is_outdated(self, document: Document) -> bool:
+        """Is something else recommended by now, so that those who came since may go as well?"""
+        lower = recommendation.targets(document, "lowerBound")
+        upper = recommendation.targets(document, "upperBound")
+        return any(
+            not lower[name][resource] <= amount <= upper[name][resource]
+            for name, wanted in self.targets.items()
+            for resource, amount in wanted.items()
+            if resource in lower.get(name, {}) and resource in upper.get(name, {})
+        )
 
 
 class VerticalPodAutoscalerController:
@@ -59,7 +79,8 @@ class VerticalPodAutoscalerController:
         self._pasts = pasts or ApiPasts(context.client)
         self._recorder = context.recorder.source("vertical-pod-autoscaler")
         self.queue: WorkQueue[Key] = WorkQueue(context.clock)
-        self._evicted: dict[Key, float] = {}
+        self._evicted: dict[Key, _Evicted] = {}
+        self._ooms = Ooms(context.clock.now(), self._settings)
         self._autoscalers = context.informers.of(VerticalPodAutoscaler)
         self._nodes = context.informers.of(Node)
         self._owners = TopOwners(context.informers)
@@ -69,9 +90,12 @@ class VerticalPodAutoscalerController:
 
     def _changed(self, change: Change[VerticalPodAutoscaler]) -> None:
         old, new = change.old, change.new
-        if new is None:
+        if new is None or (old is not None and old.metadata.uid != new.metadata.uid):
             self._evicted.pop(change.key, None)
-        elif old is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
+            self._ooms.forget(change.key)
+        if new is not None and (
+            old is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec
+        ):
             self.queue.add(change.key)  # what only our own status changed waits for its turn
 
     async def reconcile(self, key: Key) -> Requeue | None:
@@ -109,8 +133,25 @@ class VerticalPodAutoscalerController:
         document = documented(found, recommended)
         state = {**document["status"], "conditions": conditions.documents()}
         await self._write(found, state)
-        if found.spec.update_policy.update_mode in _EVICTING:
+        if found.spec.update_policy.update_mode in _EVICTING and self._is_first(found):
             await self._update(found, document, pods, recommended)
+
+    def _is_first(self, found: VerticalPodAutoscaler) -> bool:
+        """Of several for one target the eldest acts, as admission has it; else they would undo
+        each other's work."""
+        first = min(
+            (
+                one
+                for one in self._autoscalers.items()
+                if one.metadata.namespace == found.metadata.namespace
+                and one.spec.target_ref.kind == found.spec.target_ref.kind
+                and one.spec.target_ref.name == found.spec.target_ref.name
+                and (one.spec.update_policy.update_mode != "Off" or one.key == found.key)
+            ),
+            key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name),
+            default=found,
+        )
+        return first.key == found.key
 
     def _target(self, found: VerticalPodAutoscaler) -> list[Pod]:
         """The living pods of the target."""
@@ -130,11 +171,13 @@ class VerticalPodAutoscalerController:
         means = await self._pasts.workload(*of, "7d", "5m", "avg")
         peaks = await self._pasts.workload(*of, "7d", "5m", "max")
         there = {c.name for pod in pods for c in pod.spec.containers}
+        before = recommendation.targets({"status": found.status})
+        ooms = self._ooms.look(found.key, pods, before, now)
         recommended = {}
         for name, mean in means.items():
             if name not in peaks or (there and name not in there):
                 continue
-            made = vpa.recommend(mean, peaks[name], now, self._settings, resizing.ooms(pods, name))
+            made = vpa.recommend(mean, peaks[name], now, self._settings, ooms.get(name, ()))
             if made is not None:
                 recommended[name] = made
         return recommended
@@ -153,15 +196,12 @@ class VerticalPodAutoscalerController:
                 continue
             speed = self._speed(pod)
             stuck = resizing.stuck(pod, self._clock.now(), self._settings.deferred_s)
-            if stuck:
-                to_evict.append((pod, stuck))
-                continue
             why = resizing.reason(pod, document, recommended, speed)
-            if not why:
+            # A size that came to nothing may be out of date: what is wanted now may fit.
+            if why and is_in_place and await self._resize(found, document, pod, speed, why):
                 continue
-            if is_in_place and await self._resize(found, document, pod, speed, why):
-                continue
-            to_evict.append((pod, why))
+            if stuck or why:
+                to_evict.append((pod, stuck or why))
         asked = found.spec.update_policy.eviction_requirements
         to_evict = [
             (pod, why)
@@ -170,12 +210,35 @@ class VerticalPodAutoscalerController:
         ]
         running = sum(1 for pod in pods if pod.is_ready)
         least = found.spec.update_policy.min_replicas or _LEAST_PODS
-        for pod, why in to_evict[:1]:
+        for pod, why in self._not_in_vain(found, document, to_evict)[:1]:
             if running < least:
                 text = f"not evicted, though it {why}: {running} of at least {least} pods run"
                 self._recorder.event(pod, "Normal", "TooFewReplicas", text)
             else:
-                await self._evict(found, pod, why)
+                await self._evict(found, document, pod, why)
+
+    def _not_in_vain(
+        self,
+        found: VerticalPodAutoscaler,
+        document: Document,
+        to_evict: Sequence[tuple[Pod, str]],
+    ) -> list[tuple[Pod, str]]:
+        """Those whose eviction may help. No successor is evicted; and where one has no more than
+        the pod before it had, nobody is."""
+        last = self._evicted.get(found.key)
+        if last is None or not to_evict or last.is_outdated(document):
+            self._evicted.pop(found.key, None)
+            return list(to_evict)
+        kept = []
+        for pod, why in to_evict:
+            if parse_rfc3339(pod.metadata.creation_timestamp or "") < last.since:
+                kept.append((pod, why))
+                continue
+            text = f"it {why}, as its predecessor did: pods are not given what is recommended here"
+            self._recorder.event(pod, "Warning", "EvictedInVain", text)
+            if resizing.containers(pod) == last.containers:
+                return []
+        return kept
 
     def _speed(self, pod: Pod) -> float:
         node = self._nodes.get(Key("", pod.spec.node_name))
@@ -200,18 +263,15 @@ class VerticalPodAutoscalerController:
             text = f"it {why}, and cannot be resized in place: {error.message}"
             self._recorder.event(pod, "Normal", "NotResized", text)
             return False
-        shown = "; ".join(f"{c['name']}: {c['resources']['requests']}" for c in containers)
+        shown = "; ".join(f"{c['name']}: {_shown(c['resources']['requests'])}" for c in containers)
         text = f"Resized by VerticalPodAutoscaler {found.metadata.name}, for it {why}: {shown}"
         self._recorder.event(pod, "Normal", "ResizedByVPA", text)
         log.info("pod resized", pod=pod.key, autoscaler=found.key, why=why)
         return True
 
-    async def _evict(self, found: VerticalPodAutoscaler, pod: Pod, why: str) -> None:
-        last = self._evicted.get(found.key)
-        if last is not None and parse_rfc3339(pod.metadata.creation_timestamp or "") >= last:
-            text = f"it {why}, as its predecessor did: pods are not given what is recommended here"
-            self._recorder.event(pod, "Warning", "EvictedInVain", text)
-            return
+    async def _evict(
+        self, found: VerticalPodAutoscaler, document: Document, pod: Pod, why: str
+    ) -> None:
         try:
             await resizing.evict(self._client, pod)
         except status.TooManyRequests as error:
@@ -220,7 +280,10 @@ class VerticalPodAutoscalerController:
             return
         except status.NotFound:
             return
-        self._evicted[found.key] = math.floor(self._clock.now())
+        before = self._evicted.get(found.key)
+        now = math.floor(self._clock.now())
+        begun = before or _Evicted(now, recommendation.targets(document), [])
+        self._evicted[found.key] = begun._replace(containers=resizing.containers(pod))
         text = f"Evicted by VerticalPodAutoscaler {found.metadata.name}, for it {why}"
         self._recorder.event(pod, "Normal", "EvictedByVPA", text)
         log.info("pod evicted", pod=pod.key, autoscaler=found.key, why=why)
@@ -238,6 +301,10 @@ class VerticalPodAutoscalerController:
             )
         except (status.NotFound, status.Conflict) as error:
             log.debug("status not written", autoscaler=found.key, error=error.message)
+
+
+def _shown(requests: Document) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in sorted(requests.items()))
 
 
 def documented(found: VerticalPodAutoscaler, recommended: dict[str, Recommendation]) -> Document:

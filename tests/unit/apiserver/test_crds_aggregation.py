@@ -162,6 +162,27 @@ async def test_remote_groups_are_discovered(metrics):
     assert resources[0]["name"] == "nodes"
 
 
+async def test_a_server_that_comes_after_its_registration_is_soon_found(api, tmp_path):
+    async with extension(tmp_path) as (port, bundle, _):
+        await api.create(SERVICES, api_service(service={"port": port}, caBundle=bundle))
+
+        async def reason():
+            shown = (await api.get(f"{SERVICES}/v1.{GROUP}")).json
+            return [c["reason"] for c in shown.get("status", {}).get("conditions") or ()]
+
+        async def is_missed():
+            return await reason() == ["ServiceNotFound"]
+
+        async def is_found():
+            return await reason() == ["Passed"]
+
+        await until(is_missed, "it is missed")
+        spec = {"type": "ExternalName", "externalName": "localhost"}
+        service = {"metadata": {"name": "metrics"}, "spec": spec}
+        assert (await api.create("/api/v1/namespaces/demo/services", service)).code == 201
+        await until(is_found, "it is found, though nobody touched its registration")
+
+
 async def test_a_service_that_is_not_there_is_said_and_answered_503(api):
     await api.create(SERVICES, api_service(insecureSkipTLSVerify=True))
 

@@ -89,6 +89,16 @@ def test_where_nowhere_is_better_nothing_moves():
     assert refusals(picky)["p"] == "nowhere is better: 1 node(s) do not match"
 
 
+def test_a_node_that_is_overcommitted_is_asked_for_more_but_not_loaded_with_more():
+    def promised(used):
+        whole, asked = Amount(4.0, 8 * GIB), Amount(3.9, 0.0)
+        return Node("more", whole, Amount(used, 0.0), asked, promisable=Amount(8.0, 8 * GIB))
+
+    asks = [a_pod("p", cpu=1.0, requested=Amount(0.5, 0.0))]
+    assert moves(planned([a_node("hot", 3.6), promised(0.0)], asks)) == [("p", "more")]
+    assert moves(planned([a_node("hot", 3.6), promised(2.2)], asks)) == []
+
+
 def test_on_a_slow_node_the_same_work_takes_more():
     slow = a_node("slow", speed=0.25)
     plan = planned([a_node("hot", 3.6), slow], [a_pod("p", cpu=1.0)])

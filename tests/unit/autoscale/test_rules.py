@@ -183,3 +183,30 @@ def test_recommendations_from_before_the_clock_was_put_back_are_forgotten():
     history = History().begun(9, 4000.0).recommended(9, 4015.0, 300.0)
     after = history.recommended(2, 415.0, 300.0)
     assert after.recommendations == ((415.0, 2),)
+    plain = rules.limit(None, Bounds(9, 1, 20), 2, history.begun(9, 415.0), 415.0, Settings())
+    assert plain.replicas == 9, "but nothing shrinks for it"
+
+
+@pytest.mark.parametrize("put_back_s", [0.0, 3600.0, 86400.0])
+def test_changes_from_before_the_clock_was_put_back_hold_up_nothing_for_long(put_back_s):
+    behavior = Behavior(
+        scale_up=ScalingRules(policies=[a_policy("Pods", 2, 60)]),
+        scale_down=ScalingRules(stabilization_window_seconds=0, policies=[a_policy("Pods", 2, 60)]),
+    )
+    history = History().begun(4, 1000.0).scaled(4, 6, 1000.0, 60.0).scaled(6, 4, 1001.0, 60.0)
+    now = 1100.0 - put_back_s
+    up = kubernetes(behavior, Bounds(6, 1, 20), 20, history, now)
+    assert up.replicas == 8, "two more in this minute"
+    down = kubernetes(behavior, Bounds(6, 1, 20), 1, History().begun(1, now), now)
+    assert down.replicas == 4
+    after = history.scaled(6, 8, now, 60.0)
+    assert [at for at, _ in (*after.ups, *after.downs) if at > now] == []
+
+
+@pytest.mark.parametrize("put_back_s", [3600.0, 86400.0])
+def test_in_the_other_reading_a_clock_put_back_does_not_stop_the_autoscaler(put_back_s):
+    behavior = gaps.behavior(None)
+    history = History().begun(4, 1000.0).scaled(2, 4, 1000.0, 300.0)
+    now = 1000.0 - put_back_s
+    assert gaps.limit(behavior, Bounds(4, 1, 20), 8, history, 1000.0, now).replicas == 8
+    assert gaps.limit(behavior, Bounds(4, 1, 20), 8, history, 1000.0, 1010.0).replicas == 4

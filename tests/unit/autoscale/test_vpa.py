@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from motley.api import recommendation
 from motley.autoscale import vpa
 from motley.autoscale.past import Past
-from motley.autoscale.vpa import Bounds, Settings
+from motley.autoscale.vpa import Bounds, Oom, Settings
 
 DAY = 86400.0
 NOW = 20 * DAY
@@ -87,8 +87,14 @@ def test_nothing_is_recommended_below_the_floor_or_from_nothing():
 
 
 def test_a_container_that_ran_out_of_memory_gets_more_than_it_had():
-    past = a_past(0.1, 500 * MIB)
-    assert recommended(past, [512 * MIB]).target.memory == pytest.approx(1.15 * 614.4 * MIB)
+    past = a_past(0.1, 500 * MIB, steps=2016)
+    needed = vpa.enough(512 * MIB, Settings())
+    assert needed == pytest.approx(614.4 * MIB)
+    for days, expected in ((0, 614.4), (2, 614.4), (6, 500)):
+        ooms = [Oom(NOW - (days + 0.5) * DAY, needed)]
+        found = recommended(past, ooms).target.memory
+        assert found == pytest.approx(1.15 * expected * MIB), "what was long ago weighs little"
+    assert vpa.enough(64 * MIB, Settings()) == pytest.approx(164 * MIB)
 
 
 @settings(max_examples=100, deadline=None)
@@ -125,6 +131,42 @@ def test_limits_keep_their_ratio_to_requests():
     assert recommendation.containers(scaler, have) == resources(
         {"cpu": "300m", "memory": "90Mi"}, {"cpu": "600m", "memory": "90Mi"}
     )
+
+
+@pytest.mark.parametrize(
+    ("have", "most", "expected"),
+    [
+        (
+            resources({"cpu": "100m", "memory": "60Mi"}, {"cpu": "200m", "memory": "60Mi"}),
+            {"cpu": "500m", "memory": "80Mi"},
+            resources({"cpu": "250m", "memory": "80Mi"}, {"cpu": "500m", "memory": "80Mi"}),
+        ),
+        (
+            resources({"memory": "60Mi"}, {"memory": "90Mi"}),
+            {"memory": "100M"},  # no whole number of MiB
+            resources({"cpu": "300m", "memory": "63Mi"}, {"memory": "95Mi"}),
+        ),
+        (
+            resources({"memory": "60Mi"}),
+            {"memory": "80Mi"},
+            resources({"cpu": "300m", "memory": "80Mi"}),
+        ),
+    ],
+)
+def test_a_container_gets_no_more_than_its_namespace_allows(have, most, expected):
+    scaler = an_autoscaler({"cpu": "300m", "memory": "90Mi"})
+    limits = {"spec": {"limits": [{"type": "Container", "max": most}, {"type": "Pod", "max": {}}]}}
+    allowed = recommendation.ranges(limits)
+    assert recommendation.containers(scaler, have, allowed=allowed) == expected
+
+
+def test_a_container_gets_no_less_than_its_namespace_allows():
+    scaler = an_autoscaler({"cpu": "300m", "memory": "90Mi"})
+    limits = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "400m"}}]}}
+    have = resources({"cpu": "100m", "memory": "90Mi"}, {"cpu": "200m"})
+    assert recommendation.containers(
+        scaler, have, allowed=recommendation.ranges(limits)
+    ) == resources({"cpu": "400m", "memory": "90Mi"}, {"cpu": "800m"})
 
 
 def test_only_requests_move_where_the_policy_says_so_and_never_above_limits():

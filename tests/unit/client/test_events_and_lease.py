@@ -241,3 +241,17 @@ async def test_a_crashed_process_of_this_machine_need_not_be_waited_for(clock, l
 
     await election(client, clock, "new").lead(work)
     assert looptime < 1
+
+
+async def test_who_may_not_take_the_lease_says_so_once(clock, caplog):
+    class Refusing(DictClient):
+        async def get(self, cls, name, namespace=""):
+            raise status.Forbidden('leases "lead" is forbidden')
+
+    async def work():
+        raise AssertionError("works without the lease")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await election(Refusing(), clock, "one").lead(work)
+    assert caplog.text.count("lease may not be taken") == 1

@@ -174,3 +174,16 @@ def test_a_fake_node_is_ready_and_a_fake_pod_runs():
     assert running.is_ready
     assert running.status.phase == "Running"
     assert running.status.container_statuses[0].ready
+
+
+def test_a_fake_pod_has_what_it_is_resized_to():
+    def spec(cpu):
+        resources = {"requests": {"cpu": cpu}}
+        return {"containers": [{"name": "c", "image": "i", "resources": resources}]}
+
+    pod = Pod.of({"metadata": {"uid": "u"}, "spec": spec("100m")})
+    state = fakenodes.running(pod, "100.96.0.1", "100.64.0.1", NOW)
+    assert not fakenodes.other_resources(Pod.of({"spec": spec("100m"), "status": state}))
+    assert fakenodes.other_resources(Pod.of({"spec": spec("200m"), "status": state})) == {
+        "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]
+    }

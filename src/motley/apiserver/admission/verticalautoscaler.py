@@ -4,11 +4,14 @@ What the autoscaler project does by a webhook. A pod has no node yet, so CPU is 
 speed 1; a scheduler that knows speeds, or the controller once the pod runs, does the rest.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from motley.api import autoscalingk8s, recommendation, scheme
 from motley.apiserver.admission.change import Change, interest
+from motley.apiserver.admission.limitranger import pod_problems
 from motley.apiserver.admission.lookup import Lookup, kind_of
+from motley.apiserver.caches import is_custom
 
 Document = dict[str, Any]
 
@@ -25,21 +28,25 @@ class VerticalPodAutoscaler:
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
+        self._limits = kind_of("", "limitranges")
 
     async def mutate(self, change: Change) -> None:
         """Complete a pod of a workload that an autoscaler looks after."""
         spec = change.spec
         owner = _controller(change.new)
         kind = scheme.resource(autoscalingk8s.GROUP, autoscalingk8s.VERSION, autoscalingk8s.PLURAL)
-        if spec is None or owner is None or kind is None:
+        # A kind of that name that somebody else has defined comes with their own webhook.
+        if spec is None or owner is None or kind is None or is_custom(kind):
             return
         autoscalers = await self._lookup.list(kind, change.namespace)
         if not autoscalers:
             return
         top = await self._top(change.namespace, owner)
-        for autoscaler in autoscalers:
+        # Of several for one target the eldest counts, as for the controller.
+        for autoscaler in sorted(autoscalers, key=_age):
             if _is_for(autoscaler, top):
-                apply(change.new or {}, spec, autoscaler)
+                limits = await self._lookup.list(self._limits, change.namespace)
+                apply(change.new or {}, spec, autoscaler, limits)
                 return
 
     async def _top(self, namespace: str, owner: Document) -> Document:
@@ -63,14 +70,26 @@ def _is_for(autoscaler: Document, owner: Document) -> bool:
     return mode != "Off" and is_owner
 
 
-def apply(pod: Document, spec: Document, autoscaler: Document) -> None:
-    """Give the containers their resources, and say so in an annotation."""
+def _age(autoscaler: Document) -> tuple[str, str]:
+    metadata = autoscaler.get("metadata") or {}
+    return metadata.get("creationTimestamp") or "", metadata.get("name", "")
+
+
+def apply(
+    pod: Document, spec: Document, autoscaler: Document, limits: Sequence[Document] = ()
+) -> None:
+    """Give the containers their resources, and say so in an annotation. A pod that the namespace's
+    LimitRanges would refuse with them stays as it was written: better a small one than none."""
     listed = spec.get("containers") or []
-    changed = recommendation.containers(autoscaler, listed)
+    allowed = [one for limit in limits for one in recommendation.ranges(limit)]
+    changed = recommendation.containers(autoscaler, listed, allowed=allowed)
     by_name = {c["name"]: c["resources"] for c in changed}
-    for container in listed:
-        if container.get("name") in by_name:
-            container["resources"] = by_name[container["name"]]
+    given = [
+        {**c, "resources": by_name[c["name"]]} if c.get("name") in by_name else c for c in listed
+    ]
+    if any(pod_problems({**spec, "containers": given}, limit) for limit in limits):
+        return
+    spec["containers"] = given
     if changed:
         name = autoscaler["metadata"]["name"]
         text = f"Pod resources updated by {name}: {', '.join(sorted(by_name))}"
