@@ -37,7 +37,7 @@ class Measured:
 
     def remember(self, clock, name, cpu_at, hours, pods=3, memory=100 * MIB, container="c"):
         """A past of `hours` in which all pods together used `cpu_at(moment)`."""
-        history = self.brought[-1].history
+        history = next(one.history for one in self.brought if one.group == "history.motley.io")
         now = clock.now()
         for step in range(int(hours * 12), 0, -1):
             at = now - step * 300
@@ -59,7 +59,7 @@ def a_deployment(name, replicas, usage, cpu="100m", memory="64Mi"):
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def an_autoscaler(name, annotations=None):
+def an_autoscaler(name, annotations=None, *metrics):
     target = {"type": "AverageValue", "averageValue": "500m"}
     down = {"stabilizationWindowSeconds": 0}
     return {
@@ -68,10 +68,20 @@ def an_autoscaler(name, annotations=None):
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1,
             "maxReplicas": 20,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": target}},
+                *metrics,
+            ],
             "behavior": {"scaleDown": down},
         },
     }
+
+
+def a_forecast(name, ahead):
+    selector = {"matchLabels": {"workload": name, "kind": "Deployment", "ahead": ahead}}
+    metric = {"name": "motley_forecast_cpu", "selector": selector}
+    target = {"type": "AverageValue", "averageValue": "500m"}
+    return {"type": "External", "external": {"metric": metric, "target": target}}
 
 
 def a_vertical(mode, name="web"):
@@ -110,10 +120,11 @@ def condition(found, type_):
 
 
 def test_pods_are_there_before_the_load_of_every_hour():
-    """Two workloads under the same load; one looks ten minutes ahead."""
+    """Three workloads under the same load; two look ten minutes ahead: by the annotation, which
+    Motley's controller reads, and by the external metric, which every controller does."""
 
     async def scenario(world, measured):
-        names = ("reacts", "foresees")
+        names = ("reacts", "foresees", "told")
         lowest = world.clock.now()
 
         def load(at):
@@ -123,9 +134,11 @@ def test_pods_are_there_before_the_load_of_every_hour():
             measured.remember(world.clock, name, load, hours=12)
             await world.create(Deployment, a_deployment(name, 1, "cpu=500m,memory=50Mi"))
         await world.until(lambda: len(world.living(app="foresees")) == 1, "pods")
-        await share_load(world, "reacts", load(world.clock.now()))
-        await share_load(world, "foresees", load(world.clock.now()))
+        for name in names:
+            await share_load(world, name, load(world.clock.now()))
         await world.create(HorizontalPodAutoscaler, an_autoscaler("reacts"))
+        told = an_autoscaler("told", None, a_forecast("told", "10m"))
+        await world.create(HorizontalPodAutoscaler, told)
         notes = {"autoscaling.motley.io/predict": "10m"}
         await world.create(HorizontalPodAutoscaler, an_autoscaler("foresees", notes))
         short = dict.fromkeys(names, 0)
@@ -140,9 +153,10 @@ def test_pods_are_there_before_the_load_of_every_hour():
             coming = max(load(world.clock.now() + 30 * i) for i in range(14))
             for name in names:
                 short[name] += sizes[name] * 0.5 * 1.1 < coming
-            fewer += sizes["foresees"] < sizes["reacts"]
+            fewer += min(sizes["foresees"], sizes["told"]) < sizes["reacts"]
         assert short["reacts"] > 15, "whoever reacts is behind while the load rises"
         assert short["foresees"] <= 5
+        assert short["told"] <= 5
         assert fewer == 0, "a forecast takes no pod away"
         told = condition(await world.get(HorizontalPodAutoscaler, "foresees"), "Predicting")
         assert (told["status"], told["reason"]) == ("True", "ForecastAvailable")
@@ -152,6 +166,7 @@ def test_pods_are_there_before_the_load_of_every_hour():
         assert condition(reacts, "Predicting") is None
         reasons = {e.message for e in await world.list(Event) if e.reason == "SuccessfulRescale"}
         assert any("forecast of cpu for the next 600 s above target" in r for r in reasons)
+        assert any("external metric motley_forecast_cpu" in r for r in reasons)
 
     simulated(scenario, nodes=3)
 

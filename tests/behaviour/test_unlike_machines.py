@@ -5,7 +5,7 @@ import itertools
 import pytest
 from world import simulate
 
-from motley.api.views.core import Node
+from motley.api.views.core import Node, Secret
 from motley.api.views.motley import RESOLVER_LABEL, ImageMap
 from motley.api.views.pod import Pod
 from motley.controllers import imageresolver
@@ -23,9 +23,15 @@ class Registry:
         self.answer = None
         self.asked = []
         self.clock = None
+        self.takes_s = 0.0
+        self.shows_to = None  # the secret that opens it
 
     async def resolve(self, _, image, secrets=()):
         self.asked.append((self.clock.monotonic(), image))
+        if self.takes_s:
+            await self.clock.sleep(self.takes_s)
+        if self.shows_to and self.shows_to not in [one.metadata.name for one in secrets]:
+            return guess(image, "reg.example.com answers 401", is_refused=True)
         return self.answer or guess(image, "reg.example.com answers 503")
 
 
@@ -77,6 +83,20 @@ async def test_a_pod_waits_for_the_registry_and_goes_where_it_says(world, regist
 
 
 @simulate(nodes=2)
+async def test_a_pod_that_comes_while_its_image_is_looked_up_has_it_asked_only_once(
+    world, registry
+):
+    registry.answer, registry.takes_s = FOUND, 2.0
+    await mix(world, registry)
+    await make(world)
+    await world.sleep(1)
+    await make(world, "late")
+    await world.sleep(5)
+    assert [await node_of(world, name) for name in ("p", "late")] == ["node-1"] * 2
+    assert len(registry.asked) == 1
+
+
+@simulate(nodes=2)
 async def test_a_registry_that_fails_is_asked_once_a_minute_and_then_ever_more_seldom(
     world, registry
 ):
@@ -99,6 +119,34 @@ async def test_a_registry_that_fails_is_asked_once_a_minute_and_then_ever_more_s
     registry.answer = FOUND
     await world.sleep(610)
     assert (await maps(world))[IMAGE].source == REGISTRY
+
+
+@simulate(nodes=2)
+async def test_a_pod_with_other_credentials_need_not_wait_for_those_that_were_refused(
+    world, registry
+):
+    registry.answer, registry.shows_to = FOUND, "ours"
+    await mix(world, registry)
+    big = [{"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "999"}}}]
+    for name in ("a", "b", "c"):
+        await make(world, name, containers=big, imagePullSecrets=[{"name": "theirs"}])
+    await world.sleep(10)
+    assert len(registry.asked) == 1, "with the same credentials the answer is the same"
+    await world.create(Secret, {"metadata": {"name": "ours", "namespace": "default"}})
+    await make(world, "late", containers=big, imagePullSecrets=[{"name": "ours"}])
+    await world.sleep(2)
+    assert (await maps(world))[IMAGE].source == REGISTRY
+    assert len(registry.asked) == 2
+
+
+@simulate(nodes=2)
+async def test_a_registry_that_is_down_is_not_asked_with_everybodys_credentials(world, registry):
+    await mix(world, registry)
+    big = [{"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "999"}}}]
+    for name in ("a", "b", "c"):
+        await make(world, name, containers=big, imagePullSecrets=[{"name": name}])
+    await world.sleep(20)
+    assert len(registry.asked) == 1
 
 
 @simulate(nodes=2)

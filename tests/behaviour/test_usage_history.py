@@ -19,6 +19,7 @@ from motley.controllers.workload import Deployment
 
 SERVER_FLAGS = ("--metrics-every-s", "0.2")
 PATH = "/apis/history.motley.io/v1"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 TEMPLATE = {
     "metadata": {
         "labels": {"app": "web"},
@@ -121,6 +122,13 @@ async def test_a_workload_has_a_past_that_its_pods_do_not_take_along(running, mo
         shown = await motley("top", "workloads", "-n", c.namespace, "--forecast", "5m")
         assert shown.splitlines()[1].startswith("deployment/web")
         assert "too little history" in shown
+        found = await c.client.raw(
+            "GET",
+            f"{EXTERNAL}/namespaces/{c.namespace}/motley_forecast_cpu",
+            params={"labelSelector": "workload=web"},
+        )
+        told = found["items"][0]["metricLabels"]
+        assert (told["source"], told["reason"]) == ("measured", "too little history")
         assert node in await motley("top", "nodes", "--history")
         one = json.loads(await motley("top", "pods", "-n", c.namespace, "--history", "-o", "json"))
         assert {row["name"] for row in one} >= before
@@ -156,6 +164,10 @@ async def test_who_may_view_pods_may_view_their_past_and_nobody_else(running, ku
                 return None
 
         assert await c.eventually(may, "the past of a namespace")
+        forecast = f"{EXTERNAL}/namespaces/{c.namespace}/motley_forecast_cpu"
+        assert "which workload?" in await kubectl("get", "--raw", forecast, "--as=eve", code=1)
+        other = f"{EXTERNAL}/namespaces/default/motley_forecast_cpu"
+        assert "forbidden" in (await kubectl("get", "--raw", other, "--as=eve", code=1)).lower()
         monitoring = ("--as=prometheus", "--as-group=system:monitoring")
         assert "motley_node" in await kubectl("get", "--raw", f"{PATH}/metrics", *monitoring)
         for wrong in ("step=soon", "aggregation=most", "from=-1h&to=-2h"):

@@ -25,6 +25,9 @@ import pytest
 from motley.client import kubeconfig
 from motley.ops import freeports
 
+from . import registries
+from . import stock as stocks
+
 asyncio.set_event_loop(None)  # see tests/conftest.py
 
 ROOT = Path(__file__).parents[2]
@@ -123,14 +126,17 @@ class Output:
 
 @dataclass
 class Kubectl:
-    """Runs kubectl against one server, in one namespace."""
+    """Runs kubectl against one server, in one namespace, or where the words say."""
 
     binary: str
     kubeconfig: Path
     home: Path
     namespace: str = "default"
 
-    def __call__(self, *arguments: str, stdin: str | None = None, fails: bool = False) -> Output:
+    def __call__(
+        self, *arguments: str, stdin: str | None = None, fails: bool | None = False
+    ) -> Output:
+        """Run it; that it `fails`, or not, is asserted. None: either will do."""
         done = subprocess.run(
             self.command(*arguments),
             input=stdin,
@@ -141,11 +147,18 @@ class Kubectl:
             check=False,
         )
         output = Output(done.returncode, done.stdout, done.stderr)
-        assert (output.code != 0) is fails, f"kubectl {arguments}: {output.out}{output.err}"
+        asserted = fails is None or (output.code != 0) is fails
+        assert asserted, f"kubectl {arguments}: {output.out}{output.err}"
         return output
 
+    def ready_nodes(self) -> set[str]:
+        """Names of the nodes that pods may go to: being listed is not enough."""
+        items = json.loads(self("get", "nodes", "-o", "json").out)["items"]
+        return {node["metadata"]["name"] for node in items if _is_ready(node)}
+
     def command(self, *arguments: str) -> list[str]:
-        return [self.binary, "-n", self.namespace, *arguments]
+        place = ("-n", self.namespace) if self.namespace else ()
+        return [self.binary, *place, *arguments]
 
     def environment(self) -> dict[str, str]:
         return {
@@ -153,6 +166,12 @@ class Kubectl:
             "HOME": str(self.home),  # discovery caches stay out of the user's home
             "KUBECONFIG": str(self.kubeconfig),
         }
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    said = {c["type"]: c["status"] for c in node["status"].get("conditions") or ()}
+    taints = [taint["key"] for taint in node["spec"].get("taints") or ()]
+    return said.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +249,31 @@ def kubectl_on(kubectl_binary, tmp_path) -> Any:
         return Kubectl(kubectl_binary, kubeconfig or server.kubeconfig, tmp_path)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Iterator[registries.Site]:
+    """Two registries that answer."""
+    made = registries.Site(tmp_path_factory.mktemp("registries"))
+    with registries.running(made.prepare(), made.directory / "registries.log"):
+        for host in (made.plain, made.guarded):
+            wait_until(lambda host=host: registries.is_up(host), f"registry {host}")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stock(kubectl_binary, tmp_path_factory) -> Iterator[stocks.Stock]:
+    """A Kubernetes that knows nothing of Motley, for what `deploy/` brings; see `stock.py`."""
+    home = tmp_path_factory.mktemp("home")
+    directory = tmp_path_factory.mktemp("stock")
+    with stocks.start(directory, lambda path: Kubectl(kubectl_binary, path, home, "")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def place(request) -> Any:
+    """Motley's server with all its kinds, or kube-apiserver where there is one."""
+    return request.getfixturevalue("stock" if os.environ.get(stocks.BINARIES) else "server")
 
 
 _names = iter(range(1_000_000))

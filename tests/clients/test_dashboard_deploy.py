@@ -19,25 +19,41 @@ from motley.ops import dashboard
 from motley.ops import dashboardplan as plan
 from motley.ops.config import Config, current_netns
 
+from .stock import DEPLOY, Stock, eventually
+
 
 @pytest.fixture(scope="module")
-def config(server, tmp_path_factory):
+def config(place, tmp_path_factory):
     """The server as that of a cluster, of which nothing else runs."""
     root = tmp_path_factory.mktemp("cluster")
-    (root / "apiserver").symlink_to(server.directory)
+    (root / "apiserver").symlink_to(place.directory)
     made = Config(
-        root=root, node_name="n", node_ip="127.0.0.1", api_port=server.port, netns=current_netns()
+        root=root, node_name="n", node_ip="127.0.0.1", api_port=place.port, netns=current_netns()
     )
     made.save()
     return made
 
 
 @pytest.fixture(scope="module")
-def applied(server, kubectl_binary, tmp_path_factory):
+def roles(place):
+    """The built-in roles, which a Motley cluster has at once: there kube-controller-manager sums
+    them up, and what may be done with Motley's kinds comes from `deploy/`."""
+    if not isinstance(place, Stock):
+        yield
+        return
+    place.apply(DEPLOY / "roles/roles.yaml")
+    with place.workloads():
+        words = ("get", "clusterrole", "view", "-o", "yaml")
+        eventually(lambda: "decisions" in place.kubectl(*words).out, "the role view")
+        yield
+
+
+@pytest.fixture(scope="module")
+def applied(place, roles, kubectl_binary, tmp_path_factory):
     """The manifests as they are; what kubectl said and the server warned of."""
     done = subprocess.run(
         [
-            *(kubectl_binary, "--kubeconfig", str(server.kubeconfig)),
+            *(kubectl_binary, "--kubeconfig", str(place.kubeconfig)),
             *("apply", "--validate=strict", "-f", str(plan.manifest())),
         ],
         capture_output=True,
@@ -78,8 +94,8 @@ RIGHTS = [
 ]
 
 
-async def test_the_viewer_may_look_and_the_dashboard_itself_may_not(applied, server):
-    async with Client(kubeconfig.load(server.kubeconfig)) as client:
+async def test_the_viewer_may_look_and_the_dashboard_itself_may_not(applied, place):
+    async with Client(kubeconfig.load(place.kubeconfig)) as client:
         for account, group, what, expected in RIGHTS:
             resource, _, subresource = what.partition("/")
             asked = {"verb": "get", "group": group, "resource": resource, "name": "x"}
@@ -97,11 +113,11 @@ async def test_the_viewer_may_look_and_the_dashboard_itself_may_not(applied, ser
             assert review["status"]["allowed"] is expected, (account, what)
 
 
-async def test_a_token_is_printed_alone_and_is_the_viewers(applied, server, config):
+async def test_a_token_is_printed_alone_and_is_the_viewers(applied, place, config):
     answer = motley("token", "--root", config.root)
     assert answer.exit_code == 0, answer.output
     (line,) = answer.stdout.splitlines()
-    admin = kubeconfig.load(server.kubeconfig)
+    admin = kubeconfig.load(place.kubeconfig)
     async with Client(kubeconfig.Config(admin.server, ca=admin.ca, token=line)) as client:
         names = [one.metadata.name for one in (await client.list(core.Namespace)).items]
         assert plan.NAMESPACE in names
@@ -120,10 +136,10 @@ class Later:
 
 
 async def test_the_certificate_is_made_once_and_anew_when_it_ends_or_lacks_a_name(
-    applied, server, config
+    applied, place, config
 ):
     told = []
-    async with Client(kubeconfig.load(server.kubeconfig)) as client:
+    async with Client(kubeconfig.load(place.kubeconfig)) as client:
 
         async def certify(names, source=clock.SYSTEM):
             secret = await dashboard.find(client, core.Secret, plan.TLS_SECRET)
@@ -143,9 +159,9 @@ async def test_the_certificate_is_made_once_and_anew_when_it_ends_or_lacks_a_nam
         assert plan.asked_names((), stored) == ("d.example",)
 
 
-async def test_what_was_chosen_for_the_service_stays_when_nothing_is_said(applied, server):
+async def test_what_was_chosen_for_the_service_stays_when_nothing_is_said(applied, place):
     objects = [d for d in manifests.documents(plan.manifest()) if d["kind"] != "Deployment"]
-    async with Client(kubeconfig.load(server.kubeconfig)) as client:
+    async with Client(kubeconfig.load(place.kubeconfig)) as client:
 
         async def exposed(*wish):
             await dashboard.expose(client, objects, dashboard.Wish(*wish))
@@ -169,8 +185,8 @@ def test_a_cluster_that_does_not_run_is_said_to_be_so(config, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_served_here_it_is_for_whoever_has_the_printed_address(applied, server, number):
-    words = ("dashboard", "--kubeconfig", str(server.kubeconfig), "--port", "0")
+def test_served_here_it_is_for_whoever_has_the_printed_address(applied, place, number):
+    words = ("dashboard", "--kubeconfig", str(place.kubeconfig), "--port", "0")
     command = [sys.executable, "-m", "motley.cli.main", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:

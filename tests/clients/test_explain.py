@@ -56,12 +56,17 @@ def cluster(server, components, scheduler_port):
         yield
 
 
+def free_nodes(admin):
+    """Nodes that are ready: new ones have a taint until they are."""
+    nodes = admin.json("get", "nodes")["items"]
+    return [node for node in nodes if not node["spec"].get("taints")]
+
+
 @pytest.fixture(scope="module")
 def pods(server, until, kubectl_binary, tmp_path_factory):
     """One pod that fits and asks for an explanation, one that just fits, one that does not fit."""
     admin = Admin(kubectl_binary, server.kubeconfig, tmp_path_factory.mktemp("home"))
-    names = ("get", "nodes", "-o", "name")
-    until(lambda: len(admin(*names).split()) == 3, "the nodes are there")
+    until(lambda: len(free_nodes(admin)) == 3, "the nodes are there")
     admin("taint", "node", "n-1", "dedicated=gpu:NoSchedule")
     make(admin, "asks", cpu="500m", annotations={"motley.io/explain": "true"})
     until(lambda: node_of(admin, "asks"), "it is bound")

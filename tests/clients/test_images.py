@@ -2,16 +2,10 @@
 
 Images of several architectures go from a real registry to the node they can run on.
 
-The registry is Debian's docker-registry, on loopback: once in the clear, once with TLS under an
-authority of its own and with passwords. Images are made and pushed with Motley's own tools.
+The registries are those of `registries.py`.
 """
 
-import base64
-import contextlib
 import json
-import os
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,19 +13,15 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from motley.cli.main import main
-from motley.ops import oci
 from motley.ops.freeports import free_port
+
+from .registries import motley, running
 
 SERVER_OPTIONS = ("--metrics-every-s", "0.5")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARCHITECTURES = {"n-0": "amd64", "n-1": "arm64", "n-2": "amd64"}
 LOGICAL = "local-registry:5000/test-nginx:latest"
-# bcrypt of "secret", which is all that docker-registry takes
-HTPASSWD = "puller:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n"
-LOGIN = {"auth": base64.b64encode(b"puller:secret").decode()}
 
 
 def eventually(condition, what, timeout_s=60.0):
@@ -40,103 +30,6 @@ def eventually(condition, what, timeout_s=60.0):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         threading.Event().wait(0.05)
     return found
-
-
-PROXIES = [name for name in os.environ if name.lower().endswith("_proxy")]
-
-
-def environment():
-    return {k: v for k, v in os.environ.items() if k not in PROXIES}
-
-
-@contextlib.contextmanager
-def running(commands, log):
-    with log.open("wb") as out:
-        made = [
-            subprocess.Popen(command, stdout=out, stderr=out, env=environment())
-            for command in commands
-        ]
-        try:
-            yield
-        finally:
-            for process in made:
-                process.terminate()
-            for process in made:
-                process.wait(30)
-
-
-class Site:
-    """Two registries; where their files are."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.ca = directory / "ca.crt"
-        self.login = directory / "docker.json"
-        self.plain, self.guarded = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        self.archives = {}
-
-    def prepare(self):
-        key = self.directory / "ca.key"
-        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        made += ["-nodes", "-keyout", str(key), "-out", str(self.ca), "-days", "2"]
-        made += ["-subj", "/CN=images", "-addext", "subjectAltName=IP:127.0.0.1"]
-        subprocess.run(made, check=True, capture_output=True, timeout=30)
-        (self.directory / "htpasswd").write_text(HTPASSWD)
-        self.login.write_text(json.dumps({"auths": {self.guarded: LOGIN}}))
-        (self.directory / "registries.yaml").write_text(
-            f"registries:\n- {{host: '{self.guarded}', caFile: '{self.ca}'}}\n"
-        )
-        tls = {"certificate": str(self.ca), "key": str(key)}
-        auth = {"htpasswd": {"realm": "images", "path": str(self.directory / "htpasswd")}}
-        return [
-            self._registry("plain", {"http": {"addr": self.plain}}),
-            self._registry("guarded", {"http": {"addr": self.guarded, "tls": tls}, "auth": auth}),
-        ]
-
-    def _registry(self, name, settings):
-        storage = {"filesystem": {"rootdirectory": str(self.directory / name)}}
-        file = self.directory / f"{name}.yml"
-        whole = {"version": "0.1", "log": {"level": "error"}, "storage": storage, **settings}
-        file.write_text(json.dumps(whole))  # YAML, too
-        return ["docker-registry", "serve", str(file)]
-
-    def archive(self, arch):
-        if arch not in self.archives:
-            tree = self.directory / f"tree-{arch}"
-            tree.mkdir()
-            (tree / "arch").write_text(arch)
-            self.archives[arch] = self.directory / f"{arch}.tar"
-            layers = [oci.layer(tree)]
-            oci.write(self.archives[arch], layers, name="x:1", architecture=arch, config={})
-        return str(self.archives[arch])
-
-    def push(self, image, *archs):
-        flags = ["--plain-http"] if image.startswith(self.plain) else []
-        if image.startswith(self.guarded):
-            flags = ["--ca-file", str(self.ca), "--docker-config", str(self.login)]
-        done = motley("images", "push", *flags, image, *(self.archive(arch) for arch in archs))
-        return done.stdout.strip().partition("@")[2]
-
-
-def motley(*arguments, fails=False):
-    done = CliRunner(env=dict.fromkeys(PROXIES)).invoke(main, arguments)
-    assert (done.exit_code != 0) == fails, done.output
-    return done
-
-
-def is_up(host):
-    with contextlib.suppress(OSError), socket.create_connection(host.split(":"), timeout=1):
-        return True
-    return False
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    made = Site(tmp_path_factory.mktemp("registries"))
-    with running(made.prepare(), made.directory / "registries.log"):
-        for host in (made.plain, made.guarded):
-            eventually(lambda host=host: is_up(host), f"registry {host}")
-        yield made
 
 
 # -- the registries alone -------------------------------------------------------------------
@@ -193,7 +86,7 @@ def components(server, site):
 @pytest.fixture
 def cluster(components, kubectl):
     """kubectl of a cluster with nodes of two architectures."""
-    eventually(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    eventually(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     for name, arch in ARCHITECTURES.items():
         kubectl("label", "--overwrite", "node", name, f"kubernetes.io/arch={arch}")
     return kubectl

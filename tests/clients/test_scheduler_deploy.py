@@ -1,10 +1,14 @@
-"""The manifests in `deploy/`: accepted as they are, and the role is enough and not too much."""
+"""The scheduler's manifests: accepted as they are, and the role is enough and not too much.
+
+On Motley's server with all its kinds, or on kube-apiserver where there is one; see `stock.py`.
+"""
 
 import json
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,9 @@ import yaml
 
 from motley.ops.freeports import free_port
 
+from .stock import Stock
+
+NUMBERS = count()
 DEPLOY = Path(__file__).parents[2] / "deploy/scheduler"
 BLOCKED = (
     *("cryptography", "grpc", "google", "kubernetes_validate", "prometheus_client", "jwt"),
@@ -19,14 +26,23 @@ BLOCKED = (
 )
 
 
+@pytest.fixture
+def kubectl(place, kubectl_on):
+    """kubectl in a fresh namespace."""
+    found = kubectl_on(place)
+    found.namespace = f"t{next(NUMBERS)}"
+    (place.namespace if isinstance(place, Stock) else place.make_namespace)(found.namespace)
+    return found
+
+
 @pytest.fixture(scope="module")
-def admin(server, kubectl_binary, tmp_path_factory):
+def admin(place, kubectl_binary, tmp_path_factory):
     """kubectl with the manifests applied, in kube-system."""
     home = tmp_path_factory.mktemp("home")
 
     def run(*arguments, stdin=None):
         done = subprocess.run(
-            [kubectl_binary, "--kubeconfig", str(server.kubeconfig), *arguments],
+            [kubectl_binary, "--kubeconfig", str(place.kubeconfig), *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -48,11 +64,20 @@ def port():
 
 
 @pytest.fixture(scope="module")
-def log(server, admin, components, port, tmp_path_factory):
+def log(place, admin, components, port, tmp_path_factory):
     """The Deployment's scheduler as a process: its token, its configuration, its arguments."""
+    local = {"10259": str(port), "0.0.0.0": "127.0.0.1"}
+    if isinstance(place, Stock):
+        with (
+            place.workloads(),
+            place.nodes(2, "--cpu", "1", prefix="d-"),
+            place.deployment(DEPLOY / "deployment.yaml", replace=local) as scheduler,
+        ):
+            yield scheduler.log
+        return
     directory = tmp_path_factory.mktemp("pod")
     token = admin("create", "token", "motley-scheduler", "-n", "kube-system").strip()
-    document = yaml.safe_load(server.kubeconfig.read_text())
+    document = yaml.safe_load(place.kubeconfig.read_text())
     document["users"] = [{"name": u["name"], "user": {"token": token}} for u in document["users"]]
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(document))
@@ -63,7 +88,7 @@ def log(server, admin, components, port, tmp_path_factory):
     args = [a.replace("/etc/motley/config.yaml", str(config)) for a in args]
     args = [a.replace("10259", str(port)).replace("0.0.0.0", "127.0.0.1") for a in args]
     with components(
-        server,
+        place,
         ["controllers", "--health-port", "0", "--no-leader-elect"],
         ["fake-nodes", "--count", "2", "--prefix", "d-", "--cpu", "1"],
         ["scheduler", "--kubeconfig", str(kubeconfig), *args],

@@ -103,7 +103,7 @@ def scheduler(server, extender, components, tmp_path_factory):
 def cluster(kubectl, extender, until):
     extender.kubectl = kubectl
     extender.asked.clear()
-    until(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    until(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     return kubectl
 
 

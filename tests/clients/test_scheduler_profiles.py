@@ -102,7 +102,7 @@ def eventually(condition, what, timeout_s=60.0):
 @pytest.fixture
 def nodes(kubectl):
     """The nodes with the documents' labels; the kubectl they were given with."""
-    eventually(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    eventually(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     for name, speed in SPEEDS.items():
         arch = f"kubernetes.io/arch={ARCHITECTURES[name]}"
         kubectl("label", "--overwrite", "node", name, f"hice.kj={speed}", arch)
@@ -218,7 +218,7 @@ def test_without_a_prometheus_the_clusters_own_metrics_decide(make_server, kubec
         ["scheduler", "--health-port", "0", "--config", str(config)],
     ]
     with processes(server, commands, level="debug") as log:
-        eventually(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+        eventually(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
         ours = {"scheduler": "cpu-real-usage-scheduler"}
         make(kubectl, "busy", node="n-1", uses="cpu=3,memory=1Gi", **ours)
         bound(kubectl, "busy")

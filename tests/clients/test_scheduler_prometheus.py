@@ -9,6 +9,7 @@ process' own. A fourth exporter reports this machine, which is no node.
 """
 
 import contextlib
+import copy
 import http.server
 import json
 import subprocess
@@ -185,6 +186,10 @@ def configuration(address):
         if arguments is not None:
             profile["pluginConfig"][0]["args"] |= {**source, **arguments}
         document["profiles"].append(profile)
+    blind = copy.deepcopy(document["profiles"][0]) | {"schedulerName": "blind-scheduler"}
+    nobody = {"prometheusApiAddr": "http://127.0.0.1:9", "queryMetricTimeSeconds": 1}
+    blind["pluginConfig"][0]["args"] |= nobody
+    document["profiles"].append(blind)
     return yaml.safe_dump(document)
 
 
@@ -205,7 +210,7 @@ def log(prometheus, server, components, tmp_path_factory):
 @pytest.fixture
 def ready(log, prometheus, until, kubectl):
     """Everybody is there, and everything was measured."""
-    until(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    until(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     until(lambda: prometheus.query("node_mem_usage_avg_5m").keys() >= NODES, "figures")
     until(lambda: "'n-1': 13." in log.read_text(), "the scheduler has heard of them")
 
@@ -287,6 +292,22 @@ def test_thirty_pods_avoid_the_node_whose_memory_a_process_takes(
         until_refused(kubectl, until, "load", "n-1", words)
         prometheus.set_used(IDLE)
     until(lambda: node_of(kubectl, "load") == "n-1", "it is placed when the memory is free")
+
+
+def test_without_a_prometheus_pods_are_placed_and_an_event_says_by_what(ready, kubectl, until):
+    make(kubectl, "unseeing", "blind-scheduler")
+    until(lambda: node_of(kubectl, "unseeing"), "its node")
+    missing = ("events", "-n", "kube-system", "--field-selector", "reason=MeasurementsMissing")
+
+    def told():
+        return kubectl("get", *missing, "-o", "json").json["items"]
+
+    until(told, "the event")
+    [event] = told()
+    assert event["type"] == "Warning"
+    assert event["involvedObject"]["kind"] == "Lease"
+    assert event["message"].startswith("MemRealUsage: no measurements of memory for ")
+    assert "Cannot connect to host 127.0.0.1:9" in event["message"]
 
 
 def test_a_node_that_serves_many_requests_takes_no_more_pods(

@@ -45,7 +45,7 @@ def log(server, components, written):
 
 @pytest.fixture
 def cluster(kubectl, until, log):
-    until(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    until(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     for name, value in {"r-0": "1", "r-1": "7", "r-2": "3"}.items():
         kubectl("label", "--overwrite", "node", name, f"{LABEL}={value}")
     return kubectl

@@ -34,7 +34,7 @@ def components(server):
 @pytest.fixture
 def cluster(kubectl):
     """The kubectl, once there are nodes."""
-    wait_until(lambda: len(kubectl("get", "nodes", "-o", "name").out.split()) == 3, "nodes")
+    wait_until(lambda: len(kubectl.ready_nodes()) == 3, "nodes")
     return kubectl
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from motley.lib import clock
 from motley.ops import etcdbed
 from motley.ops.etcdbed import Etcd
+from motley.ops.freeports import free_port
 from motley.store.contract import (
     Compacted,
     Delete,
@@ -313,13 +314,14 @@ class TestSharing:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(cache.run())
             await cache.ready()
-            await etcd_moved(etcd, 1)
+            before = etcd.ports[0]
+            await etcd_moved(etcd, free_port())
             other = await EtcdStore.open(Config(etcd.url))
             for number in range(5):
                 await other.commit([Put("/a", b"%d" % number)])
             await other.compact(Revision(5))
             await other.close()
-            await etcd_moved(etcd, -1)
+            await etcd_moved(etcd, before)
             with pytest.raises(Compacted) as gone:
                 await asyncio.wait_for(anext(watch), 10)
             assert gone.value.oldest == 5
@@ -361,10 +363,10 @@ class TestSharing:
         assert (len(part.records), part.more, part.remaining) == (10, True, 29)
 
 
-async def etcd_moved(etcd, step):
+async def etcd_moved(etcd, port):
     """The same data on another port."""
     etcd.kill()
-    etcd.ports[0] += step
+    etcd.ports[0] = port
     await etcd.start()
 
 

@@ -209,6 +209,7 @@ def test_a_pod_that_does_not_fit_is_rejected(rig):
     status = rig.until_phase("huge", "Failed")
     assert status["reason"] == "OutOfcpu"
     assert "requested: 500000" in status["message"]
+    assert not status.get("containerStatuses")  # nothing is being created, and none says so
     rig.delete("huge")
 
 

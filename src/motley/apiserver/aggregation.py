@@ -27,9 +27,11 @@ from motley.apiserver.answer import Answer, Stream
 from motley.apiserver.apiservices import Target
 from motley.apiserver.authn.user import User
 from motley.apiserver.core import Core
+from motley.apiserver.crds import naming
 from motley.apiserver.extension import Extension
 from motley.apiserver.request import RequestInfo
 from motley.lib import journal
+from motley.lib.backoff import Backoff
 from motley.store.contract import Delete, Mismatch, Op, Put, Revision, StoreError
 
 log = journal.get(__name__)
@@ -37,6 +39,7 @@ log = journal.get(__name__)
 Document = dict[str, Any]
 CHECK_EVERY_S = 30.0  # kube-aggregator's interval for services that do not change
 _SOON_S = 0.2
+_FIRST_S = 0.5  # to the second look at one that does not answer
 MANAGER = "kube-apiserver"
 # What the client did not say is not said for it: a body without a type would be no JSON any more.
 _NOT_ADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -98,6 +101,8 @@ class Aggregation:
         self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
         self._resources: dict[tuple[str, str], list[Document]] = {}
         self._due = asyncio.Event()
+        # Whoever is not there yet comes soon, or has been away for long.
+        self._again = Backoff(_FIRST_S, CHECK_EVERY_S, core.rng)
 
     def wake(self) -> None:
         """Kinds came or went: look at the list of local APIServices soon."""
@@ -165,6 +170,8 @@ class Aggregation:
         spec = obj["spec"]
         key = (spec.get("group", ""), spec["version"])
         if spec.get("service"):
+            if key not in self._remote or self._remote[key]["spec"] != spec:
+                self._again.reset()
             self._remote[key] = obj
         else:
             self._remote.pop(key, None)
@@ -248,21 +255,22 @@ class Aggregation:
         self._due.set()
 
     async def _check_forever(self) -> None:
+        wait_s = CHECK_EVERY_S
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_EVERY_S):
+                async with asyncio.timeout(wait_s):
                     await self._due.wait()
             self._due.clear()
             try:
                 await self.sync_local()
-                for obj in list(self._remote.values()):
-                    await self._check(obj)
+                answers = [await self._check(obj) for obj in list(self._remote.values())]
+                wait_s = CHECK_EVERY_S if all(answers) else self._again.next()
                 discovery.set_remote(self.groups())
             except (status.ApiError, StoreError) as error:
                 log.warning("APIServices cannot be checked", reason=str(error))
             await self._core.clock.sleep(_SOON_S)
 
-    async def _check(self, obj: Document) -> None:
+    async def _check(self, obj: Document) -> bool:
         """Ask the server behind an APIService whether it is there, and say so in its status."""
         found = await self._target(obj)
         if isinstance(found, Target):
@@ -271,9 +279,10 @@ class Aggregation:
             problem = await self._problem(found, url, (spec["group"], spec["version"]))
             found = apiservices.checked(url, problem)
         now = self._core.writer.timestamp()
-        condition = found
+        condition: naming.Condition = found
+        is_there = condition[1] == "True"
         if apiservices.with_condition(obj, condition, now) == obj.get("status"):
-            return
+            return is_there
 
         def modify(stored: Document) -> Document:
             stored["status"] = apiservices.with_condition(stored, condition, now)
@@ -289,6 +298,7 @@ class Aggregation:
                 subresource="status",
                 manager=MANAGER,
             )
+        return is_there
 
     async def _problem(self, target: Target, url: str, of: tuple[str, str]) -> str:
         """Why the other server does not answer; else what it serves is remembered."""

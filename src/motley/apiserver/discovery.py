@@ -9,11 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from motley.api import codec, scheme
-from motley.apiserver import dispatch
+from motley.apiserver import dispatch, groupdiscovery
 
 Document = dict[str, Any]
-
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def versions(server_address: str) -> Document:
@@ -34,7 +32,7 @@ def group_list() -> Document:
         "apiVersion": "v1",
         "groups": [
             *(_group(name) for name in named_groups()),
-            *(_listed(name, list(versions)) for name, versions in _remote.items()),
+            *(groupdiscovery.listed(name, list(versions)) for name, versions in _remote.items()),
         ],
     }
 
@@ -53,7 +51,11 @@ def set_remote(groups: dict[str, dict[str, list[Document]]]) -> None:
 def group(name: str) -> Document | None:
     """`/apis/GROUP`."""
     if name in _remote and name not in scheme.groups():
-        return {"kind": "APIGroup", "apiVersion": "v1", **_listed(name, list(_remote[name]))}
+        return {
+            "kind": "APIGroup",
+            "apiVersion": "v1",
+            **groupdiscovery.listed(name, list(_remote[name])),
+        }
     if not name or name not in scheme.groups():
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
@@ -65,12 +67,7 @@ def named_groups() -> list[str]:
 
 
 def _group(name: str) -> Document:
-    return _listed(name, scheme.groups()[name])
-
-
-def _listed(name: str, served: list[str]) -> Document:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in served]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    return groupdiscovery.listed(name, scheme.groups()[name])
 
 
 def resource_list(group_name: str, version: str, also: Iterable[Document] = ()) -> Document | None:
@@ -142,10 +139,10 @@ def _aggregated(core: bool, generation: int, also: bytes) -> tuple[bytes, str]:
         "items": [_aggregated_group(name) for name in groups],
     }
     if core and (more := codec.decode(also)):
-        found = aggregated_remote("", {"v1": more})["versions"][0]["resources"]
+        found = groupdiscovery.aggregated("", {"v1": more})["versions"][0]["resources"]
         document["items"][0]["versions"][0]["resources"] += found
     if not core:
-        document["items"] += [aggregated_remote(n, v) for n, v in _remote.items()]
+        document["items"] += [groupdiscovery.aggregated(n, v) for n, v in _remote.items()]
     body = codec.encode(document)
     return body, hashlib.sha512(body).hexdigest().upper()
 
@@ -166,38 +163,6 @@ def _aggregated_group(name: str) -> Document:
             for version in scheme.groups()[name]
         ],
     }
-
-
-def aggregated_remote(name: str, versions: dict[str, list[Document]]) -> Document:
-    """A remote group, from the plain lists of its resources."""
-    shown = []
-    for version, resources in versions.items():
-        found: dict[str, Document] = {}
-        for resource in resources:
-            plural, _, sub = str(resource.get("name", "")).partition("/")
-            response = {
-                "group": resource.get("group", ""),
-                "version": resource.get("version", ""),
-                "kind": resource.get("kind", ""),
-            }
-            if sub:
-                entry = {"subresource": sub, "responseKind": response}
-                entry["verbs"] = resource.get("verbs", [])
-                if plural in found:
-                    found[plural].setdefault("subresources", []).append(entry)
-                continue
-            found[plural] = {
-                "resource": plural,
-                "responseKind": response,
-                "scope": "Namespaced" if resource.get("namespaced") else "Cluster",
-                "singularResource": resource.get("singularName", ""),
-                "verbs": resource.get("verbs", []),
-                **{k: resource[k] for k in ("shortNames", "categories") if resource.get(k)},
-            }
-        shown.append(
-            {"version": version, "resources": list(found.values()), "freshness": "Current"}
-        )
-    return {"metadata": {"name": name}, "versions": shown}
 
 
 def _aggregated_resource(kind: scheme.Kind) -> Document:

@@ -5,11 +5,13 @@ and a real one, registered by an APIService that names a Service, takes their pl
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from motley.apiserver.answer import Answer
-from motley.apiserver.core import Core
 from motley.apiserver.request import RequestInfo
+
+if TYPE_CHECKING:  # an aggregated server has the same groups, and none of the rest
+    from motley.apiserver.core import Core
 
 
 class Extension(Protocol):
@@ -34,4 +36,4 @@ class Extension(Protocol):
         """Work beside the requests until cancelled."""
 
 
-Factory = Callable[[Core], Extension]
+Factory = Callable[["Core"], Extension]

@@ -7,7 +7,7 @@ from typing import Any
 import prometheus_client
 
 from motley import __version__
-from motley.apiserver import answer, discovery, negotiate, openapi
+from motley.apiserver import answer, discovery, groupdiscovery, negotiate, openapi
 from motley.apiserver.answer import Answer
 from motley.apiserver.authn import openid
 from motley.apiserver.authn.serviceaccounts import ServiceAccountTokens
@@ -194,5 +194,5 @@ def _aggregated(headers: Mapping[str, str], *, core: bool, also: Sequence[Docume
     body, tag = discovery.aggregated(core=core, also=also)
     shown = {"etag": f'"{tag}"', "vary": "Accept"}
     if headers.get("if-none-match", "").strip('"') == tag:
-        return Answer(b"", 304, discovery.AGGREGATED, shown)
-    return Answer(body, 200, discovery.AGGREGATED, shown)
+        return Answer(b"", 304, groupdiscovery.AGGREGATED, shown)
+    return Answer(body, 200, groupdiscovery.AGGREGATED, shown)

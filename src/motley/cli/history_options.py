@@ -1,4 +1,4 @@
-"""What the API server keeps of what it measures, and where it sends it."""
+"""What is kept of what nodes and pods use, and where it is sent."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from motley.controllers.manager import Informers
+    from motley.metrics.follower import Known
     from motley.metrics.remotewrite import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,6 +48,15 @@ class HistoryOptions(NamedTuple):
 
     series: int
     remote: "Target | None"
+
+
+every_s = click.option(
+    "--history-every-s",
+    type=click.FloatRange(min=1.0),
+    default=15.0,
+    show_default=True,
+    help="How often metrics.k8s.io is read for it.",
+)
 
 
 def options(function: F) -> F:
@@ -91,3 +102,31 @@ def _chosen(
     return HistoryOptions(
         history_series, Target(remote_write_url, remote_write_token_file, tuple(labels))
     )
+
+
+def known(informers: "Informers") -> "Known":
+    """Whose the figures of `metrics.k8s.io` are, as shared informers know it."""
+    from motley.api.views.batch import Job
+    from motley.api.views.core import Node
+    from motley.api.views.pod import Pod
+    from motley.controllers import nodespeed
+    from motley.controllers.topowner import TopOwners
+    from motley.controllers.workload import ReplicaSet
+    from motley.metrics.history_rollup import Fact, Owner
+
+    pods, nodes = informers.of(Pod), informers.of(Node)
+    owners = TopOwners(informers)
+    # Not all there are: others may be of kinds that are not served here.
+    needed = (pods, nodes, informers.of(ReplicaSet), informers.of(Job))
+
+    def look() -> tuple[dict[tuple[str, str], Fact], dict[str, float]] | None:
+        if not all(one.has_synced for one in needed):
+            return None
+        facts = {}
+        for pod in pods.items():
+            top = owners.of(pod)
+            owner = Owner(*top) if top is not None else None
+            facts[pod.metadata.namespace, pod.metadata.name] = Fact(pod.spec.node_name, owner)
+        return facts, {n.metadata.name: nodespeed.known(n) for n in nodes.items()}
+
+    return look

@@ -39,6 +39,14 @@ COMMANDS = {
     "slurm": ("slurm", "Run jobs on Slurm clusters: submit, logs, results, and the bridge."),
     "gateway": ("gateway", "Serve Routes and Ingresses by nginx, in the foreground."),
     "functions": ("functions", "Run functions: their router and controller, in the foreground."),
+    "history-server": (
+        "history_server",
+        "Keep and serve what was used, beside any Kubernetes.",
+    ),
+    "overcommit-webhook": (
+        "overcommit_webhook",
+        "Let other clusters' kubelets take what nodes' labels allow beyond their size.",
+    ),
     "prometheus-rules": (
         "prometheus_rules",
         "Write the rules by which a Prometheus records what nodes use.",

@@ -74,12 +74,15 @@ async def _run(
             raise printers.fail(
                 "Metrics API not available", "Install metrics-server, or let Motley collect."
             ) from None
+        volumes, images = await rebalancing.more(client)
         seen = Seen(
             (await client.list(Node)).items,
             pods,
             (await client.list(PodDisruptionBudget)).items,
             {name: use for (_, name), use in rebalancing.uses(node_use).items()},
             rebalancing.uses(pod_use),
+            volumes,
+            images,
         )
 
         def owner(pod: Pod) -> Owner | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from motley.autoscale import rebalance, vpa
+from motley.cli import history_options
 
 if TYPE_CHECKING:
     from motley.autoscale.past import Pasts
@@ -76,13 +77,7 @@ _OPTIONS = (
         help="Keep the past of workloads here, from metrics.k8s.io: where the API server does not"
         " serve history.motley.io.",
     ),
-    click.option(
-        "--history-every-s",
-        type=click.FloatRange(min=1.0),
-        default=15.0,
-        show_default=True,
-        help="How often metrics.k8s.io is read for it.",
-    ),
+    history_options.every_s,
     click.option("--rebalance", is_flag=True, help="Move pods off hot nodes, by evicting them."),
     click.option(
         "--rebalance-every-s",
@@ -141,22 +136,8 @@ def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _follower(context: "Context", path: Path, every_s: float) -> "Pasts":
     """Somebody who keeps the past, over the informers of the controllers."""
-    from motley.api.views.core import Node
-    from motley.api.views.pod import Pod
-    from motley.controllers import nodespeed
-    from motley.controllers.topowner import TopOwners
     from motley.metrics.follower import Follower
-    from motley.metrics.history_rollup import Fact, Owner
+    from motley.metrics.history_keeper import Keeper
 
-    pods, nodes = context.informers.of(Pod), context.informers.of(Node)
-    owners = TopOwners(context.informers)
-
-    def known() -> tuple[dict[tuple[str, str], Fact], dict[str, float]]:
-        facts = {}
-        for pod in pods.items():
-            top = owners.of(pod)
-            owner = Owner(*top) if top is not None else None
-            facts[pod.metadata.namespace, pod.metadata.name] = Fact(pod.spec.node_name, owner)
-        return facts, {n.metadata.name: nodespeed.known(n) for n in nodes.items()}
-
-    return Follower(context.client, context.clock, path, _SERIES, every_s, known)
+    known = history_options.known(context.informers)
+    return Follower(context.client, context.clock, Keeper(path, _SERIES), every_s, known)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from motley.api import quantity, status
+from motley.api import overcommit, quantity, speeds, status
 from motley.api.views.core import Node
 from motley.api.views.pod import Pod
 from motley.cli import printers, top_history
@@ -22,7 +22,6 @@ from motley.client.rest import Client
 F = TypeVar("F", bound=Callable[..., Any])
 Document = dict[str, Any]
 
-LABEL, ESTIMATED = "hice.kj", "motley.io/estimated-speed"
 _METRICS = "/apis/metrics.k8s.io/v1beta1"
 _UNKNOWN = "<unknown>"
 
@@ -182,11 +181,10 @@ def _past(
         rows = [top_history.row(item, normalized, is_shared) for item in found]
         if horizon is not None:
             # As autoscalers do: a week in steps of five minutes, or else the last hour.
-            long = await top_history.read(client, resource, namespace, "7d", "5m")
-            short = await top_history.read(client, resource, namespace, "1h", "30s")
-            for row, week, hour in zip(rows, long, short, strict=True):
-                made = top_history.forecast(week, horizon)
-                row["forecast"] = top_history.forecast(hour, horizon) if "problem" in made else made
+            week = await top_history.read(client, resource, namespace, "7d", "5m")
+            hour = await top_history.read(client, resource, namespace, "1h", "30s")
+            for row, item in zip(rows, found, strict=True):
+                row["forecast"] = top_history.expected(item, (week, hour), horizon)
         return rows
 
     try:
@@ -216,14 +214,7 @@ def use(parts: Iterable[Document]) -> Use:
 
 def speed(node: Node) -> float:
     """What a person says, else what was estimated, else 1."""
-    for text in (node.metadata.labels.get(LABEL), node.metadata.annotations.get(ESTIMATED)):
-        try:
-            value = float(text) if text else 0.0
-        except ValueError:
-            continue
-        if 0 < value < float("inf"):
-            return value
-    return 1.0
+    return speeds.of_node(node.metadata.labels, node.metadata.annotations)
 
 
 def node_row(node: Node, used: Use | None, factor: float) -> Document:
@@ -231,7 +222,7 @@ def node_row(node: Node, used: Use | None, factor: float) -> Document:
     row: Document = {"name": node.metadata.name, "speed": factor}
     if used is None:
         return row
-    allocatable = node.status.allocatable
+    allocatable = overcommit.reported_by(node)
     row |= _figures(used, factor)
     for name, amount, whole in (
         ("cpuPercent", used.cpu, quantity.cpu_milli(allocatable.get("cpu", "0"))),

@@ -32,7 +32,8 @@ async def read(
     except status.NotFound:
         raise printers.fail(
             "No usage history here",
-            "motley apiserver keeps it with --metrics-every-s and --history-series.",
+            "motley apiserver keeps it with --metrics-every-s and --history-series; elsewhere"
+            " deploy/history does.",
         ) from None
     items: list[Document] = answer.get("items") or []
     return items
@@ -73,14 +74,30 @@ def bars(line: Sequence[float | None]) -> str:
     )
 
 
-def forecast(item: Document, horizon: str) -> Document:
-    """What is expected of the CPU of a workload; an item in steps of a forecast's own."""
+def expected(item: Document, pasts: Iterable[list[Document]], horizon: str) -> Document:
+    """What is expected of the CPU of a workload, by the first of several lists of pasts that tells
+    enough. They were read one after another, and a workload may be in one alone."""
+    for listed in pasts:
+        known = next((one for one in listed if _key(one) == _key(item)), None)
+        made = forecast(known, horizon) if known is not None else None
+        if made is not None:
+            return made
+    return {"problem": "too little history"}
+
+
+def _key(item: Document) -> tuple[str, str, str]:
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), item.get("workloadKind", ""), metadata["name"]
+
+
+def forecast(item: Document, horizon: str) -> Document | None:
+    """The same by one past, in steps of a forecast's own; None: too little is known."""
     from motley.autoscale import forecast as forecasts
 
     line, step_s = whole(item, "cpu")[:-1], float(item["stepSeconds"])
     made = forecasts.forecast(line, step_s, duration_s(horizon) + step_s)
     if made is None:
-        return {"problem": "too little history"}
+        return None
     return {"cpu": made.peak, "model": made.model, "seasonS": made.season_s, "error": made.error}
 
 

@@ -87,6 +87,12 @@ def _option(name: str, field: str, kind: Any, text: str) -> Callable[[F], F]:
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="A YAML file of registries with plain HTTP, an authority of their own, or a mirror.",
 )
+@_option(
+    "controllers",
+    "controllers",
+    str,
+    "Which controllers run: with commas, -NAME for all but this one.",
+)
 @_option("log-level", "log_level", str, "Log level of the components.")
 @click.option(
     "--image-cache",

@@ -1,59 +1,51 @@
 """The past of workloads where no API server keeps it: `metrics.k8s.io`, followed into a ring.
 
-On somebody else's Kubernetes the metrics server knows only the moment. Whoever runs Motley's
-controllers there lets them keep the past themselves, in a file of their own.
+On somebody else's Kubernetes the metrics server knows only the moment. There the past is kept by
+`motley history-server` for everybody, or by Motley's controllers for themselves alone.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from motley.api import quantity, status
-from motley.autoscale.past import Past
 from motley.client.rest import Client
 from motley.lib import journal
 from motley.lib.clock import Clock, parse_rfc3339
-from motley.metrics import history_rollup
-from motley.metrics.history import WORKLOAD, History, Question, Series
-from motley.metrics.history_ring import QUANTITIES, Ring
-from motley.metrics.history_rollup import Fact
-from motley.metrics.history_times import duration_s
+from motley.metrics.history_keeper import Keeper
+from motley.metrics.history_rollup import Facts
+from motley.metrics.kept_pasts import KeptPasts
 from motley.metrics.usage import PodUse, Use
 
 log = journal.get(__name__)
 
 _METRICS = "/apis/metrics.k8s.io/v1beta1"
-Known = Callable[[], tuple[Mapping[tuple[str, str], Fact], Mapping[str, float]]]
-"""Every pod's node and workload, and every node's speed."""
+Known = Callable[[], tuple[Facts, Mapping[str, float]] | None]
+"""Every pod's node and workload, and every node's speed; None while that is not known yet."""
 
 
-class Follower:
-    """Keeps and tells the past; `run` it for as long as it is needed."""
+class Follower(KeptPasts):
+    """Reads what is used, and tells the past; `run` it for as long as it is needed."""
 
     def __init__(
-        self,
-        client: Client,
-        clock: Clock,
-        path: Path | None,
-        series: int,
-        every_s: float,
-        known: Known,
+        self, client: Client, clock: Clock, keeper: Keeper, every_s: float, known: Known
     ) -> None:
-        self._client, self._clock = client, clock
-        self._history = History(Ring(path, series, matters_less=Series.matters_less))
+        super().__init__(keeper, clock)
+        self._client = client
         self._every_s = every_s
         self._known = known
 
     async def run(self) -> None:
-        """Follow until cancelled."""
-        try:
-            while True:
-                await self._round()
-                await self._clock.sleep(self._every_s)
-        finally:
-            self._history.close()
+        """Keep and follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keeper.run(), name="usage history")
+            await self.follow()
+
+    async def follow(self) -> None:
+        """Follow until cancelled; somebody else runs the keeper."""
+        while True:
+            await self._round()
+            await self._clock.sleep(self._every_s)
 
     async def _round(self) -> None:
         try:
@@ -62,27 +54,9 @@ class Follower:
         except status.ApiError as error:
             log.info("metrics not read", error=error.message)
             return
-        facts, speeds = self._known()
-        samples = history_rollup.samples(node_uses(nodes), pod_uses(pods), facts, speeds)
-        try:
-            await asyncio.to_thread(self._history.write, self._clock.now(), samples)
-        except OSError as error:
-            log.error("usage history not written", error=str(error))
-
-    async def workload(
-        self, namespace: str, kind: str, name: str, back: str, step: str, aggregation: str
-    ) -> Mapping[str, Past]:
-        """See `motley.autoscale.past.Pasts`."""
-        now = self._clock.now()
-        asked = Question(now - duration_s(back), now, duration_s(step), aggregation)
-        found = {}
-        for series in self._history.find(WORKLOAD, namespace, name, kind):
-            window = self._history.read(series, asked, now)
-            lines = [
-                [None if math.isnan(v) else float(v) for v in window.figures[q]] for q in QUANTITIES
-            ]
-            found[series.container] = Past(window.start, window.step_s, *lines)
-        return found
+        known = self._known()
+        if known is not None:  # else nobody could say whose the figures are
+            self._keeper.take(self._clock.now(), node_uses(nodes), pod_uses(pods), *known)
 
 
 def node_uses(answer: Any) -> dict[str, Use]:
@@ -99,15 +73,25 @@ def pod_uses(answer: Any) -> dict[tuple[str, str], PodUse]:
     found: dict[tuple[str, str], PodUse] = {}
     for item in _items(answer):
         key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
-        known = {p.get("name", ""): _use(p, item) for p in item.get("containers") or ()}
+        listed = item.get("containers")
+        containers = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
+        known = {str(p.get("name", "")): _use(p, item) for p in containers}
         parts = {name: use for name, use in known.items() if use is not None}
         if parts:
             found[key] = PodUse(*key, parts)
     return found
 
 
-def _items(answer: Any) -> list[Any]:
-    return (answer.get("items") or []) if isinstance(answer, dict) else []
+def _items(answer: Any) -> list[dict[str, Any]]:
+    """Those that are objects with a name; the answer may be anybody's."""
+    items = answer.get("items") if isinstance(answer, dict) else None
+    return [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict)
+        and isinstance(item.get("metadata"), dict)
+        and isinstance(item["metadata"].get("name"), str)
+    ]
 
 
 def _use(part: Any, item: Any) -> Use | None:

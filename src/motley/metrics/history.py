@@ -6,6 +6,7 @@ each container. CPU is also kept in cores of speed 1, so that a pod may move bet
 without its history changing its meaning.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 NODE, POD, WORKLOAD = "node", "pod", "workload"
 MOST_POINTS = 11_000  # Prometheus' bound for one answer
+_LATEST = 253_370_764_800.0  # the year 9999
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
@@ -72,8 +74,10 @@ class Question:
         """See the class."""
         if not self.end > self.start:
             raise ValueError("from must be before to")
-        if not self.step_s > 0:
-            raise ValueError("step must be more than zero")
+        if not (self.start >= 0 and self.end < _LATEST):
+            raise ValueError("from and to must be between the years 1970 and 9999")
+        if not 0 < self.step_s < math.inf:
+            raise ValueError("step must be more than zero, and finite")
         if (self.end - self.start) / self.step_s > MOST_POINTS:
             raise ValueError(f"more than {MOST_POINTS} steps: ask for less time or larger steps")
         if self.aggregation not in ("avg", "max", "min") and (
@@ -107,7 +111,12 @@ class History:
 
     def find(self, kind: str, namespace: str = "", name: str = "", owner: str = "") -> list[Series]:
         """The series of a kind, in order; empty arguments choose all."""
-        listed = (Series.of(key) for key in self._ring.listed() if key.startswith(f"{kind}/"))
+        prefix = f"{kind}/"
+        for part in (namespace, name, owner):  # most keys are left out before they are split
+            if not part:
+                break
+            prefix += f"{part}/"
+        listed = (Series.of(key) for key in self._ring.listed() if key.startswith(prefix))
         return sorted(
             s
             for s in listed
@@ -122,7 +131,7 @@ class History:
         step_s = max(1, -(-int(question.step_s) // level.step_s)) * level.step_s
         start = int(question.start) // step_s * step_s
         records = self._ring.read(series.key, level, start, question.end)
-        steps = -(-int(question.end - start) // step_s)
+        steps = math.ceil((question.end - start) / step_s)  # the one in progress counts as well
         return Window(start, step_s, reduced(records, start, step_s, steps, question.aggregation))
 
 
@@ -131,18 +140,22 @@ def reduced(
 ) -> dict[str, Floats]:
     """One figure per step and quantity. A percentile is that of the means there are."""
     figures = np.full((steps, len(QUANTITIES)), np.nan)
-    places = (records.starts - start) // step_s
-    for place in np.unique(places):
-        chosen = places == place
-        means = records.means[chosen].astype(np.float64)
-        if aggregation == "max":
-            figures[place] = records.highest[chosen].max(axis=0)
-        elif aggregation == "min":
-            figures[place] = means.min(axis=0)
-        elif aggregation == "avg":
-            figures[place] = np.average(means, axis=0, weights=records.counts[chosen])
-        else:
-            figures[place] = np.percentile(means, _percentile(aggregation) or 0.0, axis=0)
+    # Records come in their order: those of one step lie side by side.
+    places, firsts = np.unique((records.starts - start) // step_s, return_index=True)
+    means = records.means.astype(np.float64)
+    if not len(places):
+        pass
+    elif aggregation == "max":
+        figures[places] = np.maximum.reduceat(records.highest, firsts)
+    elif aggregation == "min":
+        figures[places] = np.minimum.reduceat(means, firsts)
+    elif aggregation == "avg":
+        counts = records.counts[:, None]
+        figures[places] = np.add.reduceat(means * counts, firsts) / np.add.reduceat(counts, firsts)
+    else:
+        share = _percentile(aggregation) or 0.0
+        for place, part in zip(places, np.split(means, firsts[1:]), strict=True):
+            figures[place] = np.percentile(part, share, axis=0)
     return {name: figures[:, i] for i, name in enumerate(QUANTITIES)}
 
 

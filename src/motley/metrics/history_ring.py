@@ -198,18 +198,22 @@ class Ring:
         free = deque(np.flatnonzero(self._directory["check"] == 0).tolist())
         last = self._directory["last"]
         oldest = sorted(self._rows, key=lambda key: int(last[self._rows[key]]))
-        quiet = deque(k for k in oldest if last[self._rows[k]] <= moment - self._busy_s)
+        # One whose last sample is in the future was written by a clock that has been put right.
+        quiet = deque(k for k in oldest if abs(moment - int(last[self._rows[k]])) >= self._busy_s)
         lesser = deque(k for k in oldest if self._matters_less(k))
         taken: dict[int, str] = {}
         refused = 0
         for key in sorted(newcomers, key=self._matters_less):
             name = key.encode()
+            if len(name) > _KEY_BYTES:
+                refused += 1
+                continue
             row = self._reserved(free)
             if row is None:
                 row = self._taken_from(quiet)
             if row is None and not self._matters_less(key):
                 row = self._taken_from(lesser)
-            if row is None or len(name) > _KEY_BYTES:
+            if row is None:
                 refused += 1
                 continue
             self._directory["check"][row] = 0  # nobody's, until the new key is whole

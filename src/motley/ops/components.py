@@ -81,6 +81,7 @@ def _control_plane(config: Config, credentials: Credentials, plane: Plane) -> li
                 "cluster-signing-cert-file": credentials.ca,
                 "cluster-signing-key-file": credentials.ca.with_suffix(".key"),
                 "health-port": plane.controllers_health_port,
+                **({"controllers": config.controllers} if config.controllers != "*" else {}),
                 **_registries(config),
             },
             config,

@@ -62,6 +62,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     emulates: str = ""  # of such a node: the architecture
     speed: float = 0.0  # of a core, where nodes are unlike: measured when the cluster was made
     registries: str = ""  # a file that says how registries are reached
+    controllers: str = "*"  # which run, with commas; -NAME: not this one
     store: str = ""  # where objects are kept: sqlite unless etcd
     etcd_servers: str = ""  # URLs, with commas, of an etcd that exists; empty: one is started here
     etcd_cafile: str = ""  # its authority, and who we are to it

@@ -118,6 +118,25 @@ def test_without_a_history_the_page_says_so(api, user):
     assert "keeps no usage history" in page
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (403, "You may not see the usage history"),
+        (503, "The usage history cannot be read now"),
+        (404, "Nothing was measured in this time"),
+    ],
+)
+def test_a_history_that_cannot_be_read_is_not_called_absent(api, user, code, words):
+    api.documents[POD] = a_pod()
+    api.documents["/api/v1/nodes"] = {"items": [a_node("node-1")]}
+    for path in ("namespaces/default/pods/web-1", "nodes"):
+        api.codes[f"/apis/history.motley.io/v1/{path}"] = code
+    for path in ("/pods/default/web-1", "/"):
+        page = text_of(user.get(path)[1])
+        assert words in page
+        assert "keeps no usage history" not in page
+
+
 def test_why_a_pod_is_here_is_told_as_the_scheduler_remembers_it(api, user):
     api.documents[POD] = a_pod()
     api.documents["/apis/motley.io/v1/namespaces/default/decisions/web-1"] = {

@@ -8,7 +8,7 @@ from motley.api import status
 from motley.metrics import history_rollup
 from motley.metrics.export import points, text
 from motley.metrics.history import NODE, POD, WORKLOAD, History, Question, Sample, Series
-from motley.metrics.history_api import question
+from motley.metrics.history_group import question
 from motley.metrics.history_ring import Ring
 from motley.metrics.history_rollup import Fact, Owner
 from motley.metrics.history_times import duration_s, moment

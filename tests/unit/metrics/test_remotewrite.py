@@ -6,6 +6,7 @@ import contextlib
 import json
 import struct
 import subprocess
+import tracemalloc
 import urllib.parse
 import urllib.request
 
@@ -220,6 +221,28 @@ async def test_what_is_refused_for_good_is_not_sent_again():
         await until(lambda: sender.counts.sent == 1)
     assert [value for _, value, _ in receiver.taken] == [2.0]
     assert sender.counts.refused == 1
+
+
+async def test_rounds_that_wait_for_a_silent_receiver_take_little_memory():
+    """Two hours of ten thousand pods would else be eight gigabytes."""
+
+    def a_round(at):
+        labels = [(("container", "c"), ("pod", f"web-{at * 0}-{i}")) for i in range(2000)]
+        return [Point(f"motley_{at * 0}_use", one, at + i) for i, one in enumerate(labels)]
+
+    sender = RemoteWrite(Target("http://127.0.0.1:9"), every_s=10.0)
+    sender.take(a_round(0), 0.0)
+    sender.take(a_round(1), 10.0)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for at in range(2, 52):
+            sender.take(a_round(at), at * 10.0)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert sender.waiting == 52
+    assert used / (50 * 2000) < 64, "bytes a figure, its share of everything included"
 
 
 async def test_a_queue_that_is_full_lets_the_oldest_go():

@@ -40,6 +40,14 @@ def test_one_plane_with_sqlite_is_as_it_always_was(tmp_path):
     assert "--no-leader-elect" in found["scheduler"].command
 
 
+def test_controllers_that_others_stand_in_for_are_left_out(tmp_path):
+    assert option(specs(resolve(tmp_path))["controllers"], "controllers") is None
+    chosen = "*,-horizontalpodautoscaling"
+    config = made(tmp_path, controllers=chosen)
+    assert option(specs(config)["controllers"], "controllers") == chosen
+    assert resolve(tmp_path).controllers == chosen  # remembered
+
+
 def test_three_planes_are_three_of_each_with_their_own_ports(tmp_path):
     config = resolve(tmp_path, control_planes=3)
     assert config.store == "etcd"

@@ -107,7 +107,9 @@ def show(api: Api, asked: Asked, name: str) -> Page:
     main = [
         _facts(node, asked_for, asked.now),
         frame.section(
-            "Use", frame.ranges(asked), usage.both(past, marks) if past else usage.NO_HISTORY
+            "Use",
+            frame.ranges(asked),
+            usage.both(past.document, marks) if past.document else past.missing(),
         ),
         frame.section("Pods", pods.table(api, asked, "", fieldSelector=chosen)),
         frame.section("Conditions", objects.conditions(node)),

@@ -21,13 +21,15 @@ def show(api: Api, asked: Asked) -> Page:
     held = nodes.counted(api)
     warnings = api.find("/api/v1/events", fieldSelector="type=Warning", limit=500)
     using = usage.now(api, "nodes")
-    past = usage.past(api, asked, "nodes").get("items") or []
+    past = usage.past(api, asked, "nodes")
     have = facts.total(facts.amounts((n.get("status") or {}).get("allocatable")) for n in found)
     marks = [("requested", held.total), ("allocatable", have)]
     main = [
         _cards(found, held, facts.total(using.values()), have),
         frame.section(
-            "Use", frame.ranges(asked), usage.together(past, marks) if past else usage.NO_HISTORY
+            "Use",
+            frame.ranges(asked),
+            usage.together(past.items, marks) if past.items else past.missing(),
         ),
         frame.section("Nodes", nodes.table(found, held, using, asked.now)),
         frame.section(

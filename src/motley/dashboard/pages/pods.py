@@ -71,7 +71,8 @@ def show(api: Api, asked: Asked, namespace: str, name: str) -> Page:
         for words, amounts in (("requested", facts.requested(pod)), ("limit", facts.limits(pod)))
         if amounts
     ]
-    charts = usage.both(past, marks, by_container=True) if past else usage.NO_HISTORY
+    drawn = past.document and usage.both(past.document, marks, by_container=True)
+    charts = drawn or past.missing()
     main = [
         _facts(pod, asked.now),
         frame.section("Use", frame.ranges(asked), charts),

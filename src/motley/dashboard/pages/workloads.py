@@ -49,7 +49,9 @@ def show(api: Api, asked: Asked, namespace: str, kind: str, name: str) -> Page:
     )
     main = [
         _facts(found, asked.now),
-        frame.section("Use", frame.ranges(asked), usage.both(past)) if past else None,
+        frame.section("Use", frame.ranges(asked), usage.both(past.document))
+        if past.document
+        else None,
         there,
         _autoscalers(api, namespace, kind, name),
         frame.section("Conditions", objects.conditions(found)),
