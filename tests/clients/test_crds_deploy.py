@@ -127,4 +127,4 @@ def test_everything_in_deploy_is_accepted_as_it_is(stock, defined):
 def test_the_roles_for_people_are_those_of_a_motley_cluster():
     shipped = {d["metadata"]["name"]: d["rules"] for d in documents(DEPLOY / "roles/roles.yaml")}
     wanted = {"view": defaults.MOTLEY_VIEW, "edit": defaults.MOTLEY_EDIT}
-    assert shipped == {f"motley:aggregate-to-{name}": rules for name, rules in wanted.items()}
+    assert shipped == {f"motley-kinds:{name}": rules for name, rules in wanted.items()}
