@@ -10,6 +10,7 @@ from motley.api import status
 from motley.api.views.base import Key
 from motley.api.views.serverless import Function, Invocation
 from motley.lib import clock
+from motley.serverless import httpd
 from motley.serverless.calls import Calls
 from motley.serverless.channel import Channels
 from motley.serverless.httpd import Server
@@ -148,7 +149,8 @@ def make(**spec):
 
 
 @pytest.fixture
-async def world(unused_tcp_port_factory):
+async def world(unused_tcp_port_factory, monkeypatch):
+    monkeypatch.setattr(httpd, "_DRAIN_S", 0.1)  # calls that no instance answers are left waiting
     functions = {KEY: make()}
     made = World(unused_tcp_port_factory(), functions)
     made.functions = functions
