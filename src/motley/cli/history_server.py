@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from motley.cli import component_options, history_options
+from motley.cli import component_options, history_options, serving_options
 from motley.cli.history_options import HistoryOptions
-from motley.client import kubeconfig, servingca
+from motley.cli.serving_options import Certificate
+from motley.client import kubeconfig
 from motley.client.rest import Client
 from motley.lib import journal, tasks
 from motley.lib.clock import SYSTEM
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from motley.apiserver.extension import Extension
 
 NAME = "motley-history"
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("history-server")
@@ -52,19 +51,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Its port.",
 )
-@click.option(
-    "--serving-name",
-    default=f"{NAME}.kube-system.svc",
-    show_default=True,
-    help="How the API server calls: SERVICE.NAMESPACE.svc.",
-)
-@click.option(
-    "--tls-cert-file",
-    "certificate",
-    type=_FILE,
-    help="A certificate to serve with; CA bundles are then left alone.  [default: its own]",
-)
-@click.option("--tls-private-key-file", "key", type=_FILE, help="The certificate's key.")
+@serving_options.options(NAME)
 @component_options.log_level
 def command(
     path: Path | None,
@@ -74,9 +61,7 @@ def command(
     external_metrics: bool,
     host: str,
     port: int,
-    serving_name: str,
-    certificate: Path | None,
-    key: Path | None,
+    serving: Certificate,
     log_level: str,
 ) -> None:
     """Keep and serve the usage history (history.motley.io) of a Kubernetes with a metrics server.
@@ -91,15 +76,8 @@ def command(
     motley top workloads
     """
     journal.configure(log_level)
-    if (certificate is None) != (key is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file go together")
     try:
         config = kubeconfig.load(path)
-        serving: servingca.Serving | servingca.GivenFiles
-        if certificate and key:
-            serving = servingca.GivenFiles(certificate, key)
-        else:
-            serving = servingca.authority([serving_name])
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     client = Client(config, user_agent=NAME)
@@ -110,7 +88,7 @@ def command(
             )
         )
     except* OSError as failures:
-        raise click.ClickException(_first(failures)) from None
+        raise serving_options.failure(failures) from None
 
 
 async def _main(
@@ -119,7 +97,7 @@ async def _main(
     every_s: float,
     kept: HistoryOptions,
     external_metrics: bool,
-    serving: servingca.Serving | servingca.GivenFiles,
+    serving: Certificate,
     host: str,
     port: int,
 ) -> None:
@@ -154,10 +132,3 @@ async def _main(
         for informer in informers.all():
             await informer.synced()
         await follower.follow()
-
-
-def _first(failures: BaseExceptionGroup[Exception]) -> str:
-    error: BaseException = failures
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error)

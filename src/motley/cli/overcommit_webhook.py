@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from motley.api.views.registration import MutatingWebhookConfiguration
-from motley.cli import component_options
+from motley.cli import component_options, serving_options
+from motley.cli.serving_options import Certificate
 from motley.client import kubeconfig, servingca
 from motley.client.events import Recorder
 from motley.client.rest import Client
@@ -18,7 +19,6 @@ from motley.node.webhook import Webhook
 NAME = "motley-overcommit"
 
 _BUNDLES = "/webhooks/*/clientConfig/caBundle"
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("overcommit-webhook")
@@ -31,34 +31,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--bind-address", "host", help="Where to listen.  [default: every address]")
 @click.option("--port", type=click.IntRange(1, 65535), default=9443, show_default=True)
 @click.option(
-    "--serving-name",
-    default=f"{NAME}.kube-system.svc",
-    show_default=True,
-    help="How the API server calls: SERVICE.NAMESPACE.svc, or an address.",
-)
-@click.option(
     "--webhook-configuration",
     "configuration",
     default=NAME,
     show_default=True,
     help="The MutatingWebhookConfiguration whose CA bundle is kept true.",
 )
-@click.option(
-    "--tls-cert-file",
-    "certificate",
-    type=_FILE,
-    help="A certificate to serve with; the CA bundle is then left alone.  [default: its own]",
-)
-@click.option("--tls-private-key-file", "key", type=_FILE, help="The certificate's key.")
+@serving_options.options(NAME)
 @component_options.log_level
 def command(
     path: Path | None,
     host: str | None,
     port: int,
-    serving_name: str,
     configuration: str,
-    certificate: Path | None,
-    key: Path | None,
+    serving: Certificate,
     log_level: str,
 ) -> None:
     """Raise what nodes say is allocatable by their labels, for kubelets that do not know these.
@@ -71,21 +57,14 @@ def command(
     kubectl label node NODE motley.io/overcommit-cpu=2
     """
     journal.configure(log_level)
-    if (certificate is None) != (key is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file go together")
     try:
         config = kubeconfig.load(path)
-        serving: servingca.Serving | servingca.GivenFiles
-        if certificate and key:
-            serving = servingca.GivenFiles(certificate, key)
-        else:
-            serving = servingca.authority([serving_name])
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     try:
         tasks.run(_main(config, host, port, configuration, serving))
     except* OSError as failures:
-        raise click.ClickException(str(failures.exceptions[0])) from None
+        raise serving_options.failure(failures) from None
 
 
 async def _main(
@@ -93,7 +72,7 @@ async def _main(
     host: str | None,
     port: int,
     configuration: str,
-    serving: servingca.Serving | servingca.GivenFiles,
+    serving: Certificate,
 ) -> None:
     async with Client(config, user_agent=NAME) as client:
         recorder = Recorder(client, NAME, socket.gethostname())

@@ -24,7 +24,7 @@ from motley.api.views.pod import NodeSelectorTerm, Pod
 from motley.api.views.storage import PersistentVolume
 from motley.controllers.nodefit import Rules
 from motley.controllers.topowner import Owner
-from motley.registry import platforms
+from motley.registry import platforms, references
 
 _ARCHITECTURES = "motley.io/architectures"  # of a pod: what it runs on, as a person says
 _AS_WRITTEN = "motley.io/images-as-written"  # by container: before they became a platform's own
@@ -140,7 +140,7 @@ class Placement:
             return frozenset(found | {(p.os, p.arch) for p in parsed})
         written = _as_written(pod)
         built = [
-            self._images.get(_tagged(written.get(c.name, c.image)), frozenset())
+            self._images.get(references.canonical(written.get(c.name, c.image)), frozenset())
             for c in (*pod.spec.containers, *pod.spec.init_containers)
         ]
         return frozenset(found).union(frozenset.intersection(*built) if built else ())
@@ -211,13 +211,9 @@ def _built_for(images: Iterable[ImageMap]) -> dict[str, frozenset[Machine]]:
     for one in (image for listed in images for image in listed.spec.images):
         listed = (platforms.normal(a.os, a.architecture) for a in one.architectures)
         machines = frozenset((p.os, p.arch) for p in listed)
-        name = _tagged(one.name)
+        name = references.canonical(one.name)
         found[name] = machines & found[name] if name in found else machines
     return found
-
-
-def _tagged(image: str) -> str:
-    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
 def _as_written(pod: Pod) -> dict[str, str]:

@@ -72,6 +72,7 @@ def image_map(name, *architectures):
     [
         (pod("p"), [], OTHER),
         (pod("p"), [image_map("r/web:latest", "amd64", "arm64")], ""),
+        (pod("p"), [image_map("docker.io/r/web", "amd64", "arm64")], ""),
         (pod("p"), [image_map("r/web", "amd64")], OTHER),
         (pod("p"), [image_map("r/web", "arm64"), image_map("r/web", "amd64")], OTHER),
         (pod("p", annotations={"motley.io/architectures": "amd64, arm64"}), [], ""),
